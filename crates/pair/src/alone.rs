@@ -16,11 +16,11 @@ use steadfast_replica::site::{Kind, Place, Site, Step};
 use steadfast_sys::address::{Alias, Announcer};
 
 use crate::cli::{Side, Switch};
-use crate::error::PairError;
+use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hold::Hold;
-use crate::ledger::{PAGE, page_digest};
-use crate::primary::{Shared, unheld};
+use crate::page::{PAGE, page_digest};
+use crate::shared::Shared;
 use crate::witness::Witness;
 
 /// Asks the witness until it answers; the program is held meanwhile. `round` is called each time.
@@ -200,7 +200,17 @@ impl Address {
 pub(crate) fn hold(side: &Side, address: Option<&Address>) -> Result<Option<Hold>, PairError> {
     address
         .filter(|_| side.hold_acks == Switch::On && side.witness != "none")
-        .map(|address| Hold::open(address.address, &address.device))
+        .map(|address| {
+            let device = &address.device;
+            Hold::open(address.address, device).map_err(|error| {
+                PairError::Missing(
+                    format!(
+                        "acknowledgements can only be held back at {device} with CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and Linux 6.6, found: {error}"
+                    ),
+                    "give the command these, or --hold-acks off on both sites: bytes that the leading site's kernel has acknowledged and the other one has not heard of are lost with it then".into(),
+                )
+            })
+        })
         .transpose()
 }
 

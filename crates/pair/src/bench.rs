@@ -11,8 +11,8 @@ use std::fs;
 use std::time::Instant;
 
 use crate::cli::{Bench, Demo, Switch};
-use crate::demo::{Host, Images, SCHEMA, Scratch, check, connect, sqlite};
 use crate::error::PairError;
+use crate::hosts::{Host, Images, SCHEMA, Scratch, check, connect, sqlite};
 use crate::turns;
 
 /// Puts of eight bytes in a round.
@@ -146,7 +146,7 @@ fn puts(options: &Bench, hold_acks: Switch) -> Result<Puts, PairError> {
     let scratch = Scratch::new(None).map_err(bad)?;
     let dir = scratch.path.as_path();
     let mut stage = turns::begin(dir, &demo)?;
-    let told = |error| crate::loss::told(dir, error);
+    let told = |error| crate::stage::told(dir, error);
     let odd = |line: String| told(std::io::Error::other(format!("the client says {line}")));
     stage.c.say(&format!("ask {SMALL}")).map_err(told)?;
     let line = stage.c.line().map_err(told)?;

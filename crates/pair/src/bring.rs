@@ -26,8 +26,9 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PairError;
-use crate::ledger::{Ledger, PAGE, page_digest};
-use crate::link::{self, Listed, Manifest, Owner, Receiver, Sender, Tag};
+use crate::ledger::Ledger;
+use crate::link::{Listed, Manifest, Owner, Receiver, Sender, Tag};
+use crate::page::{PAGE, page_digest};
 
 /// Pages that travel in one frame.
 const PIECE: usize = 256;
@@ -219,7 +220,7 @@ fn send_pages(
             // What was verified is what is sent.
             let mut pages = bytes.chunks(PAGE);
             for page in piece {
-                let digest = link::digest_of(&file.pages[*page]).map_err(PairError::Link)?;
+                let digest = crate::hex::digest_of(&file.pages[*page]).map_err(PairError::Link)?;
                 if page_digest(pages.next().unwrap_or_default()) == digest {
                     continue;
                 }

@@ -8,7 +8,7 @@ use crate::alone::{self, Address};
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::hold::Hold;
-use crate::ledger::PAGE;
+use crate::page::PAGE;
 use crate::prepare;
 use crate::tls::Security;
 

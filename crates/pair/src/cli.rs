@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-
-use crate::link::Right;
+use serde::{Deserialize, Serialize};
 
 /// One program on two hosts, each with a disk of its own: what one disk returns wrong is found, attributed and
 /// repaired before the program sees it.
@@ -136,6 +135,13 @@ impl Side {
                 .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
         })
     }
+}
+
+/// The site whose files the other one gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub(crate) enum Right {
+    Primary,
+    Secondary,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

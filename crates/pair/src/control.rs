@@ -14,48 +14,18 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use steadfast_replica::site::{End, Unread};
 
+use crate::board::{Board, Order, What};
 use crate::cli;
 use crate::error::PairError;
-use crate::link::{hex, unhex};
-use crate::status::Board;
+use crate::hex::{hex, unhex};
 
 /// For a handover, the witness included.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    Switch,
-    Detach,
-}
-
-impl What {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Switch => "switch",
-            Self::Detach => "detach",
-        }
-    }
-}
-
-/// What somebody waits for an answer to.
-#[derive(Debug)]
-pub(crate) struct Order {
-    pub(crate) what: What,
-    answer: Sender<Result<String, String>>,
-}
-
-impl Order {
-    pub(crate) fn answer(&self, answer: Result<&str, &str>) {
-        let _ = self
-            .answer
-            .send(answer.map(str::to_owned).map_err(str::to_owned));
-    }
-}
 
 /// How a site's part in a pair ended.
 #[derive(Debug)]

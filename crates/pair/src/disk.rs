@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::ledger::{Digests, PAGE};
+use crate::page::{Digests, PAGE};
 
 /// Digests of a file's pages, read from the device.
 pub(crate) fn digests(path: &Path) -> io::Result<Digests> {

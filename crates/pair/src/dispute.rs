@@ -21,7 +21,7 @@
 //!
 //! Not covered: code or libraries that one host reads wrongly each time (each then stands by its claim: the pair stops).
 
-use std::sync::mpsc::Receiver as Inbox;
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,8 @@ use steadfast_replica::site::{Again, Look, Site};
 use crate::arbiter::{Host, judge_programs};
 use crate::error::PairError;
 use crate::incident::Erred;
-use crate::link::{Sender, Tag};
-use crate::primary::{Relay, Shared};
+use crate::link::{Frame, Sender, Tag};
+use crate::shared::{Relay, Shared};
 
 /// For one word of the other site, which runs the past again meanwhile.
 const WORD: Duration = Duration::from_secs(30);
@@ -62,6 +62,14 @@ impl Dispute {
             Self::Raised(event) => Some(event),
             _ => None,
         }
+    }
+}
+
+/// Hands what the other site says about a dispute to the thread that decides.
+pub(crate) fn hand_over(frame: &Frame, to: &Outbox<Dispute>, shared: &Shared) {
+    match frame.parse() {
+        Ok(said) => drop(to.send(said)),
+        Err(error) => shared.stop(PairError::Link(error)),
     }
 }
 

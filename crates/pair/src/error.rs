@@ -145,6 +145,14 @@ impl Advise for PairError {
     }
 }
 
+/// What is acknowledged can be held back no more.
+pub(crate) fn unheld(source: io::Error) -> PairError {
+    PairError::Kernel {
+        part: "the map that holds acknowledgements back",
+        source,
+    }
+}
+
 /// Prints an error as every part of Steadfast does.
 pub(crate) fn print(error: &PairError) {
     use std::error::Error;

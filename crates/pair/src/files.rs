@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use steadfast_replica::site::{Kind, Note, Step};
 
 use crate::hold::Clients;
-use crate::ledger::{FileId, Ledger, LedgerError, PAGE, Wrong};
+use crate::ledger::{FileId, Ledger, LedgerError, Wrong};
+use crate::page::PAGE;
 
 const O_TRUNC: u64 = 0o1000;
 

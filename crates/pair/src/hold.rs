@@ -25,8 +25,7 @@ use steadfast_replica::site::{Flow, Line, Step, Unread, has_room};
 use steadfast_sys::bpf::{self, Attached, Kind, Map, RawSocket};
 use steadfast_sys::connection::Connection;
 
-use crate::error::PairError;
-use crate::link::{hex, unhex};
+use crate::hex::{hex, unhex};
 
 static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hold.code"));
 
@@ -317,18 +316,7 @@ pub(crate) struct Hold {
 
 impl Hold {
     /// For packets from `address` that leave by `device`. Nothing is held back yet.
-    pub(crate) fn open(address: Ipv4Addr, device: &str) -> Result<Self, PairError> {
-        Self::attach(address, device).map_err(|error| {
-            PairError::Missing(
-                format!(
-                    "acknowledgements can only be held back at {device} with CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and Linux 6.6, found: {error}"
-                ),
-                "give the command these, or --hold-acks off on both sites: bytes that the leading site's kernel has acknowledged and the other one has not heard of are lost with it then".into(),
-            )
-        })
-    }
-
-    fn attach(address: Ipv4Addr, device: &str) -> io::Result<Self> {
+    pub(crate) fn open(address: Ipv4Addr, device: &str) -> io::Result<Self> {
         let rule = Map::new(Kind::Array, 4, 8, 1)?;
         let limits = Map::new(Kind::Hash, 12, 12, LIMITS)?;
         let seen = Map::new(Kind::Lru, 12, SEEN_BYTES, SEEN)?;

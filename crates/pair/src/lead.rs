@@ -1,7 +1,7 @@
 //! Lead: a site whose program leads, from the start or since a take-over: in turn with another site and alone.
 //!
 //! ```text
-//!   paired ──peer lost──► witness: this site ──► alone ──a site comes back (join.rs)──► paired
+//!   paired ──peer lost──► witness: this site ──► alone ──a site comes back (door.rs)──► paired
 //!      │                      │ the other site     │
 //!      ▼ ended                ▼ stopped 122        ▼ ended
 //! ```
@@ -20,17 +20,19 @@ use steadfast_replica::site::{End, News, Part, Place, Site, Step};
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
+use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
-use crate::control::{self, Order, Outcome, What};
+use crate::control::{self, Outcome};
 use crate::crew::Crew;
 use crate::dispute::{Dispute, Parties, Repeated};
-use crate::error::PairError;
+use crate::door::{Candidate, Door, Survivor};
+use crate::error::{PairError, unheld};
 use crate::files::Files;
-use crate::join::{Candidate, Door};
-use crate::link::{Greeting, Receiver, Sender, Tag, hex};
-use crate::primary::{Shared, beat, send_steps, take, unheld};
+use crate::hex::hex;
+use crate::link::{Greeting, Link, Receiver, Sender, Tag};
+use crate::relay::{send_steps, take};
 use crate::scrub::Scrubber;
-use crate::status::{Board, State};
+use crate::shared::{Shared, beat};
 use crate::tls::Security;
 
 /// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
@@ -38,15 +40,6 @@ const HALT: Duration = Duration::from_secs(2);
 
 /// For the other site to take over, the witness included.
 const TAKES_OVER: Duration = Duration::from_secs(20);
-
-/// A link to a secondary whose program stands where this one's does.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) sender: Sender,
-    pub(crate) receiver: Receiver,
-    /// Of the pair, for the witness.
-    pub(crate) name: String,
-}
 
 /// What is known of the other site's work when it is lost: the newest event about which it has claimed something, and
 /// the newest read, of which nobody knows whether it was compared.
@@ -418,7 +411,7 @@ impl Leading<'_> {
         self.pair_up(false)?;
         let mut shared = Arc::new(Shared::default());
         let mut carrier = self.carry(&shared, place, left);
-        let mut door = Door::open(self, &shared);
+        let mut door = Door::open(&self.survivor(), &shared);
         let mut ended = None;
         let result = loop {
             self.board.tick();
@@ -473,13 +466,13 @@ impl Leading<'_> {
                             unchecked: None,
                         };
                         carrier = self.carry(&shared, place, left);
-                        door = Door::open(self, &shared);
+                        door = Door::open(&self.survivor(), &shared);
                         continue;
                     }
                 }
             };
             candidate.refuse(&why);
-            door = Door::open(self, &shared);
+            door = Door::open(&self.survivor(), &shared);
         };
         shared.close();
         carrier.join().expect("the relay does not panic");
@@ -510,11 +503,21 @@ impl Leading<'_> {
         })
     }
 
+    fn survivor(&self) -> Survivor<'_> {
+        Survivor {
+            side: self.side,
+            site: &self.site,
+            files: &self.files,
+            greeting: &self.greeting,
+            security: &self.security,
+        }
+    }
+
     /// The program stands, and nobody relays. It goes on in any case.
     fn hand_on(&self, candidate: Candidate) -> Result<(Option<Link>, Place), PairError> {
         let began = Instant::now();
         self.board.set(State::Joining);
-        let handed = candidate.hand_on(self);
+        let handed = candidate.hand_on(&self.survivor());
         if handed.is_ok() {
             self.site.keep_snapshots();
         }

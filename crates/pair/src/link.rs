@@ -6,12 +6,15 @@
 //! Not covered: secrecy and authentication without certificates (tls.rs). Such a link belongs into a network of its own.
 
 use std::io::{self, BufReader, Read};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::cli::{Right, Side};
+use crate::error::PairError;
 use crate::tls::{Incoming, Outgoing};
 
 /// Bumped with every change of what is said.
@@ -41,9 +44,9 @@ pub(crate) enum Tag {
     Patch,
     /// A page that the primary's scrubber does not find as the ledger has it.
     Suspect,
-    /// Pages of the program's memory: their address, and bytes (join.rs).
+    /// Pages of the program's memory: their address, and bytes (door.rs).
     Memory,
-    /// What a site that comes back needs besides memory and files.
+    /// What a site that comes back needs besides memory and files (given.rs).
     Given,
     /// The two programs claim different things (dispute.rs).
     Dispute,
@@ -173,11 +176,67 @@ impl Receiver {
 }
 
 /// The two halves of a connection that is set up (tls.rs).
-pub(crate) fn halves(outgoing: Outgoing, incoming: Incoming) -> (Sender, Receiver) {
+pub(crate) fn halves((outgoing, incoming): (Outgoing, Incoming)) -> (Sender, Receiver) {
     (
         Sender(Mutex::new(outgoing)),
         Receiver(BufReader::with_capacity(1 << 16, incoming)),
     )
+}
+
+pub(crate) fn connect(side: &Side) -> Result<TcpStream, PairError> {
+    let Some(address) = side.peer.clone() else {
+        return Err(PairError::Missing(
+            "--peer has to name the secondary".into(),
+            "--peer HOST:PORT".into(),
+        ));
+    };
+    let deadline = Instant::now() + Duration::from_secs(side.patience);
+    loop {
+        let tried = address.to_socket_addrs().and_then(|mut all| {
+            let one = all
+                .next()
+                .ok_or_else(|| io::Error::other("no address by this name"))?;
+            TcpStream::connect_timeout(&one, Duration::from_secs(2))
+        });
+        match tried {
+            Ok(stream) => return Ok(stream),
+            Err(source) if Instant::now() > deadline => {
+                return Err(PairError::Peer {
+                    address,
+                    seconds: side.patience,
+                    source,
+                });
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// What was asked for, or the peer's refusal.
+pub(crate) fn answer<T: DeserializeOwned>(
+    receiver: &mut Receiver,
+    tag: Tag,
+) -> Result<T, PairError> {
+    let frame = receiver.next().map_err(PairError::Link)?;
+    if frame.tag == Tag::Refusal {
+        return Err(PairError::Refused(frame.parse().unwrap_or_default()));
+    }
+    if frame.tag != tag {
+        return Err(PairError::Link(io::Error::other(format!(
+            "{tag:?} was expected, {:?} came",
+            frame.tag
+        ))));
+    }
+    frame.parse().map_err(PairError::Link)
+}
+
+/// A link to a secondary whose program stands where this one's does.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    /// Of the pair, for the witness.
+    pub(crate) name: String,
 }
 
 /// What has to be equal on both sites, and what the primary decides for both.
@@ -268,13 +327,6 @@ impl Greeting {
             .filter(|(_, here, there)| here != there)
             .collect()
     }
-}
-
-/// The site whose files the other one gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-pub(crate) enum Right {
-    Primary,
-    Secondary,
 }
 
 /// Rights and owners of a name.
@@ -383,29 +435,4 @@ pub(crate) enum Tell {
     /// A storage call is under way, or the program computes.
     Busy,
     Failed(String),
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(2 * bytes.len()), |mut out, byte| {
-            let _ = write!(out, "{byte:02x}");
-            out
-        })
-}
-
-pub(crate) fn unhex(text: &str) -> io::Result<Vec<u8>> {
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not hexadecimal");
-    text.as_bytes()
-        .chunks(2)
-        .map(|pair| {
-            u8::from_str_radix(std::str::from_utf8(pair).map_err(|_| wrong())?, 16)
-                .map_err(|_| wrong())
-        })
-        .collect()
-}
-
-pub(crate) fn digest_of(text: &str) -> io::Result<u128> {
-    u128::from_str_radix(text, 16).map_err(io::Error::other)
 }

@@ -14,6 +14,7 @@
 mod alone;
 mod arbiter;
 mod bench;
+mod board;
 mod bring;
 mod check;
 mod cli;
@@ -22,19 +23,27 @@ mod crew;
 mod demo;
 mod disk;
 mod dispute;
+mod door;
 mod error;
 mod files;
+mod given;
+mod hex;
 mod hold;
+mod hosts;
 mod incident;
 mod join;
 mod lead;
 mod ledger;
 mod link;
 mod loss;
+mod page;
 mod prepare;
 mod primary;
+mod relay;
 mod scrub;
 mod secondary;
+mod shared;
+mod stage;
 mod status;
 mod tls;
 mod turns;
@@ -47,8 +56,9 @@ use clap::{CommandFactory as _, Parser};
 use steadfast_integrity::advice::Advise;
 use steadfast_replica::site::{DESCRIPTORS_MAX, End};
 
+use board::What;
 use cli::{Cli, Command, Side};
-use control::{Outcome, What};
+use control::Outcome;
 use error::PairError;
 
 fn main() -> ExitCode {

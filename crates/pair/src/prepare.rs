@@ -413,7 +413,7 @@ pub(crate) fn enrol(ledger: &mut Ledger, own: &Manifest) -> Result<(), PairError
         let digests = file
             .pages
             .iter()
-            .map(|digest| crate::link::digest_of(digest))
+            .map(|digest| crate::hex::digest_of(digest))
             .collect::<io::Result<Vec<_>>>()
             .map_err(PairError::Link)?;
         ledger.enrol(Path::new(&file.path), file.size, &digests);

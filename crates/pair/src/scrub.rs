@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::board::Board;
 use crate::files::Files;
-use crate::ledger::{PAGE, page_digest};
-use crate::primary::Shared;
-use crate::status::Board;
+use crate::page::{PAGE, page_digest};
+use crate::shared::Shared;
 
 /// Pages that are read in one piece.
 const PIECE: u64 = 64;

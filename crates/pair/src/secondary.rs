@@ -23,21 +23,23 @@ use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Unre
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
+use crate::board::{Board, State, What};
 use crate::bring;
-use crate::cli::Side;
-use crate::control::{self, Outcome, What};
+use crate::cli::{Right, Side};
+use crate::control::{self, Outcome};
 use crate::crew::{Crew, Strand, end_of};
-use crate::dispute::{Dispute, Parties};
-use crate::error::PairError;
+use crate::dispute::{Dispute, Parties, hand_over};
+use crate::error::{PairError, unheld};
 use crate::files::Files;
+use crate::hex::unhex;
 use crate::hold::Hold;
 use crate::lead::Leading;
 use crate::ledger::Ledger;
-use crate::link::{Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, unhex};
+use crate::link::{self, Greeting, Manifest, Receiver, Sender, Tag, Tell, answer};
 use crate::prepare;
-use crate::primary::{Relay, Shared, answer, beat, hand_over, unheld};
 use crate::scrub::{Scrubber, Suspect};
-use crate::status::{Board, Source, State, begin};
+use crate::shared::{Relay, Shared, beat};
+use crate::status::{Source, begin};
 use crate::tls::Security;
 
 fn accept(side: &Side) -> Result<TcpStream, PairError> {
@@ -113,7 +115,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let address = side.address.as_deref().map(Address::parse).transpose()?;
     let hold = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
-    let (sender, mut receiver) = security.accepted(accept(side)?)?;
+    let (sender, mut receiver) = link::halves(security.accepted(accept(side)?)?);
     let greeted = greet(prepared, &sender, &mut receiver);
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());

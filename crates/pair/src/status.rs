@@ -18,9 +18,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::monitor::{self, BUSY, Kind, Metrics, OK, UNKNOWN};
@@ -28,176 +28,16 @@ use steadfast_replica::site::{Part, Site};
 use steadfast_sys::manager::Manager;
 use steadfast_sys::{child, signals};
 
+use crate::board::{Board, State};
 use crate::cli::{self, Side};
-use crate::control::{self, Order};
+use crate::control;
 use crate::error::PairError;
 use crate::files::Files;
-use crate::incident::{Erred, Incident};
 
 /// For a whole exchange, and for the answer to `pair status`.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The thread that decides comes round every 20 ms; a repair may take this long.
 const HUNG: Duration = Duration::from_secs(10);
-
-/// What a site is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
-pub(crate) enum State {
-    Running,
-    Arbitrating,
-    /// The peer is lost, and the witness has not answered: the program is held.
-    Held,
-    Alone,
-    /// Alone, and the program stands while a site that comes back gets the rest of it.
-    Joining,
-    Ended,
-}
-
-impl State {
-    const ALL: [Self; 6] = [
-        Self::Running,
-        Self::Arbitrating,
-        Self::Held,
-        Self::Alone,
-        Self::Joining,
-        Self::Ended,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        [
-            "running",
-            "arbitrating",
-            "held",
-            "alone",
-            "joining",
-            "ended",
-        ][self as usize]
-    }
-
-    fn is_ready(self) -> bool {
-        !matches!(self, Self::Held | Self::Ended)
-    }
-}
-
-/// What the threads of a site count.
-#[derive(Debug)]
-pub(crate) struct Board {
-    state: AtomicU8,
-    /// This site's program leads: it is the primary, from the start or since a take-over.
-    leads: AtomicBool,
-    /// By which the witness knows the two sites; a pair that was made whole again has another.
-    run: Mutex<String>,
-    /// What an operator has asked for (control.rs).
-    pub(crate) order: Mutex<Option<Order>>,
-    /// Times that the witness has given the program to this site.
-    pub(crate) generation: AtomicU64,
-    pub(crate) repairs: AtomicU64,
-    /// Programs that were put right after an error of processor or memory.
-    pub(crate) mended: AtomicU64,
-    pub(crate) scrubbed: AtomicU64,
-    pub(crate) scrub_found: AtomicU64,
-    pub(crate) scrub_rounds: AtomicU64,
-    /// Since `began`, in ms: the last word of the peer; the last round of the thread that decides; the event that has
-    /// waited longest for the other site.
-    heard: AtomicU64,
-    round: AtomicU64,
-    waiting: Mutex<(u64, u64)>,
-    began: Instant,
-}
-
-impl Default for Board {
-    fn default() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            state: AtomicU8::new(0),
-            leads: AtomicBool::new(false),
-            run: Mutex::default(),
-            order: Mutex::default(),
-            generation: zero(),
-            repairs: zero(),
-            mended: zero(),
-            scrubbed: zero(),
-            scrub_found: zero(),
-            scrub_rounds: zero(),
-            heard: zero(),
-            round: zero(),
-            waiting: Mutex::new((0, 0)),
-            began: Instant::now(),
-        }
-    }
-}
-
-impl Board {
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn set(&self, state: State) {
-        self.state.store(state as u8, Ordering::SeqCst);
-    }
-
-    pub(crate) fn state(&self) -> State {
-        State::ALL[usize::from(self.state.load(Ordering::SeqCst))]
-    }
-
-    /// The witness has given the program to this site.
-    pub(crate) fn go_alone(&self) {
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        self.leads.store(true, Ordering::SeqCst);
-        self.set(State::Alone);
-    }
-
-    /// The other site is there again.
-    pub(crate) fn pair_up(&self, run: &str) {
-        run.clone_into(&mut self.run.lock().expect("no panic under it"));
-        self.hear();
-        self.set(State::Running);
-    }
-
-    fn part(&self) -> Part {
-        if self.leads.load(Ordering::SeqCst) {
-            Part::Primary
-        } else {
-            Part::Secondary
-        }
-    }
-
-    /// A page was repaired, on either site.
-    pub(crate) fn count(&self, incident: &Incident) {
-        self.repairs
-            .fetch_add(incident.pages_repaired.into(), Ordering::Relaxed);
-    }
-
-    /// A program was put right, on either site.
-    pub(crate) fn count_mended(&self, erred: &Erred) {
-        self.mended
-            .fetch_add(erred.erred.len() as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn take_order(&self) -> Option<Order> {
-        self.order.lock().expect("no panic under it").take()
-    }
-
-    /// The peer has said something.
-    pub(crate) fn hear(&self) {
-        self.heard.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// The thread that decides has come round.
-    pub(crate) fn tick(&self) {
-        self.round.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// For how long the events after `done` have been open, of which there are `open`.
-    fn lag(&self, done: u64, open: u64) -> u64 {
-        let mut waiting = self.waiting.lock().expect("no panic under it");
-        if open == 0 || waiting.0 != done {
-            *waiting = (done, self.now());
-        }
-        self.now() - waiting.1
-    }
-}
 
 /// What one site answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]

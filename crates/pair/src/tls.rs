@@ -28,7 +28,6 @@ use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerCo
 
 use crate::cli::Side;
 use crate::error::PairError;
-use crate::link::{self, Receiver, Sender};
 
 /// Both have the other's packets by then, or it does not speak TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -128,8 +127,8 @@ impl Security {
         })
     }
 
-    /// The link of the site that has connected.
-    pub(crate) fn connected(&self, stream: TcpStream) -> Result<(Sender, Receiver), PairError> {
+    /// The two ends of the connection of the site that has connected.
+    pub(crate) fn connected(&self, stream: TcpStream) -> Result<(Outgoing, Incoming), PairError> {
         let connection = match self {
             Self::Clear => None,
             Self::Certificates { connects, host, .. } => {
@@ -144,8 +143,8 @@ impl Security {
         set_up(stream, connection, true)
     }
 
-    /// The link of the site that has listened.
-    pub(crate) fn accepted(&self, stream: TcpStream) -> Result<(Sender, Receiver), PairError> {
+    /// The same of the site that has listened.
+    pub(crate) fn accepted(&self, stream: TcpStream) -> Result<(Outgoing, Incoming), PairError> {
         let connection = match self {
             Self::Clear => None,
             Self::Certificates { listens, .. } => {
@@ -173,7 +172,7 @@ fn set_up(
     stream: TcpStream,
     connection: Option<Connection>,
     connects: bool,
-) -> Result<(Sender, Receiver), PairError> {
+) -> Result<(Outgoing, Incoming), PairError> {
     stream.set_nodelay(true).map_err(PairError::Link)?;
     let tls = connection.map(|connection| Arc::new(Mutex::new(connection)));
     let mut outgoing = Outgoing {
@@ -193,7 +192,7 @@ fn set_up(
             source,
         })?;
     }
-    Ok(link::halves(outgoing, incoming))
+    Ok((outgoing, incoming))
 }
 
 /// Who connects hears of a refusal here, and not in the middle of what comes after (RFC 8446, section 4.4.2.4).

@@ -3,7 +3,7 @@
 //! The server reads slowly, so what the client has sent lies in the leading site's kernel, acknowledged and unread, when the
 //! roles are exchanged. In the end the server tells a digest of all that it has read.
 //!
-//! What is left behind: nothing, as in demo.rs.
+//! What is left behind: nothing, as hosts.rs has it.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -11,11 +11,12 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::board::What;
 use crate::cli::{Demo, Switch};
-use crate::control::{What, told as order};
-use crate::demo::{Host, Images, Scratch};
+use crate::control::told as order;
 use crate::error::PairError;
-use crate::loss::{Stage, lose, lose_as, said, told};
+use crate::hosts::{Host, Images, Scratch};
+use crate::stage::{Stage, lose, lose_as, said, told};
 
 pub(crate) const BYTES: u64 = 12 << 20;
 const PIECE: u64 = 1 << 16;

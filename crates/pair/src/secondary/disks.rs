@@ -6,14 +6,15 @@ use steadfast_replica::site::Question;
 
 use super::Pair;
 use crate::arbiter::{Opinions, Verdict, judge};
+use crate::board::State;
 use crate::crew::Strand;
 use crate::error::PairError;
 use crate::files::Where;
+use crate::hex::{hex, unhex};
 use crate::incident::{Found, Incident, bits};
-use crate::ledger::{PAGE, page_digest};
-use crate::link::{Ask, Tag, Tell, hex, unhex};
+use crate::link::{Ask, Tag, Tell};
+use crate::page::{PAGE, page_digest};
 use crate::scrub::Suspect;
-use crate::status::State;
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
@@ -224,7 +225,7 @@ impl Pair<'_> {
             secondary: page_digest(&own),
             primary_ledger: ledger
                 .iter()
-                .map(|digest| crate::link::digest_of(digest))
+                .map(|digest| crate::hex::digest_of(digest))
                 .collect::<std::io::Result<_>>()
                 .map_err(PairError::Link)?,
             secondary_ledger,

@@ -1,0 +1,218 @@
+//! Lives: what becomes of processes, from their birth to their end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use steadfast_replica::site::{Becoming, End, Newborn, News, Place};
+
+use super::{Crew, LOOK, Mode, SETTLES, Strand, locked};
+use crate::error::{PairError, unheld};
+use crate::link::Tag;
+
+/// For a process that knows how it ends.
+const ENDS: Duration = Duration::from_millis(500);
+/// What is on its way about a strand when it ends comes within so many others.
+const ENDED_MAX: usize = 256;
+
+impl Crew {
+    /// A process of `parent`'s is on its way.
+    fn born(self: &Arc<Self>, newborn: Newborn) {
+        let table = newborn.strand;
+        let let_go = locked(&self.files).clients.let_go();
+        if let Err(error) = let_go {
+            self.stop(unheld(error));
+        }
+        self.alive.fetch_add(1, Ordering::SeqCst);
+        self.yet_to_lead.fetch_add(1, Ordering::SeqCst);
+        let crew = Arc::clone(self);
+        let life = move || {
+            match newborn.ready() {
+                Some(site) => crew.live(&Strand::new(Arc::new(site), table)),
+                None => drop(crew.yet_to_lead.fetch_sub(1, Ordering::SeqCst)),
+            }
+            locked(&crew.files).drop_table(table);
+            crew.alive.fetch_sub(1, Ordering::SeqCst);
+        };
+        if std::thread::Builder::new().spawn(life).is_err() {
+            self.alive.fetch_sub(1, Ordering::SeqCst);
+            self.stop(PairError::Bug(
+                "there can be no thread for a process".into(),
+            ));
+        }
+    }
+
+    fn live(self: &Arc<Self>, strand: &Arc<Strand>) {
+        let number = strand.site.strand();
+        self.register(number, strand);
+        strand.site.let_go();
+        let relay = {
+            let (crew, strand) = (Arc::clone(self), Arc::clone(strand));
+            std::thread::spawn(move || crew.relay(&strand))
+        };
+        let end = self.watch(strand);
+        // Of itself, as the primary's has: its parent may lead, and wait for it.
+        let knows = matches!(end, End::Exited(_)) && strand.told.load(Ordering::SeqCst);
+        let itself = knows && strand.site.ends_within(ENDS);
+        if !itself && (!strand.site.leads() || matches!(self.mode(), Mode::Ended)) {
+            strand.site.kill();
+        }
+        if !strand.leads.swap(true, Ordering::SeqCst) {
+            self.yet_to_lead.fetch_sub(1, Ordering::SeqCst);
+        }
+        *locked(&strand.over) = Some(end);
+        let _ = relay.join();
+        self.forget(strand.site.strand());
+    }
+
+    /// What is still said about a strand that has ended says nothing.
+    fn forget(&self, number: u64) {
+        let mut ended = locked(&self.ended);
+        ended.push_back(number);
+        if ended.len() > ENDED_MAX {
+            ended.pop_front();
+        }
+        drop(ended);
+        locked(&self.all).remove(&number);
+    }
+
+    /// Until it has ended here.
+    fn watch(self: &Arc<Self>, strand: &Arc<Strand>) -> End {
+        let site = &strand.site;
+        if strand.leads.load(Ordering::SeqCst) {
+            self.yet_to_lead.fetch_sub(1, Ordering::SeqCst);
+        }
+        loop {
+            match self.mode() {
+                Mode::Ended => return End::Signaled(9),
+                Mode::TakesOver if !site.leads() => {
+                    let place = strand.end_of_log();
+                    let led = site.lead(&place, &[], || (), |news| self.grow(strand, news));
+                    match led {
+                        Ok(_) => {}
+                        // Its end was on its way.
+                        Err(_) if strand.told.load(Ordering::SeqCst) => {}
+                        Err(why) => self.stop(PairError::Stopped(format!(
+                            "the primary is lost, and process {} cannot lead: {why}",
+                            site.program_number()
+                        ))),
+                    }
+                    strand.leads.store(true, Ordering::SeqCst);
+                    self.yet_to_lead.fetch_sub(1, Ordering::SeqCst);
+                }
+                _ => {}
+            }
+            match site.news(LOOK) {
+                None => {}
+                Some(news @ (News::Born(_) | News::Exec(_))) => {
+                    if let Err(why) = self.grow(strand, news) {
+                        self.stop(PairError::Stopped(why));
+                    }
+                }
+                Some(News::Question(question)) => {
+                    // It is asked until it is answered.
+                    strand.asks.store(true, Ordering::SeqCst);
+                    let _ = self.asks.send((Arc::clone(strand), question));
+                    while strand.asks.load(Ordering::SeqCst)
+                        && matches!(self.mode(), Mode::Follows(_))
+                    {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                }
+                Some(News::Dispute(event, claims)) => {
+                    self.stop(PairError::Stopped(format!(
+                        "process {} claims different things at event {event} ({claims}), and only the first process has re-runs",
+                        site.program_number()
+                    )));
+                    std::thread::sleep(LOOK);
+                }
+                Some(News::Damaged(event)) => {
+                    self.stop(PairError::Stopped(format!(
+                        "the log of process {} is damaged at event {event}",
+                        site.program_number()
+                    )));
+                    std::thread::sleep(LOOK);
+                }
+                Some(News::End(end)) => {
+                    self.ends(strand, &end);
+                    return end;
+                }
+            }
+        }
+    }
+
+    /// A process has ended here: whether that is the program's will.
+    fn ends(&self, strand: &Strand, end: &End) {
+        let site = &strand.site;
+        site.end_turn();
+        match end {
+            End::Refused(..) | End::Failed(_) => {
+                locked(&self.end).get_or_insert(end.clone());
+            }
+            _ if site.leads() => {}
+            _ if strand.told.load(Ordering::SeqCst) => {
+                // What the log holds is done first.
+                let deadline = Instant::now() + SETTLES;
+                while site.done() < strand.end_of_log().seq && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+            _ if matches!(self.mode(), Mode::Ended) => {}
+            _ => self.stop(PairError::Stopped(format!(
+                "process {} has ended on B alone",
+                site.program_number()
+            ))),
+        }
+    }
+
+    /// A process makes one, or becomes another program. Where its log ends then.
+    pub(crate) fn grow(
+        self: &Arc<Self>,
+        strand: &Arc<Strand>,
+        news: News,
+    ) -> Result<Place, String> {
+        match news {
+            News::Born(newborn) => self.born(*newborn),
+            News::Exec(becoming) => self.becomes(strand, becoming)?,
+            _ => {}
+        }
+        Ok(strand.end_of_log())
+    }
+
+    fn becomes(&self, strand: &Arc<Strand>, becoming: Becoming) -> Result<(), String> {
+        let old = becoming.strand;
+        let let_go = locked(&self.files).clients.let_go();
+        let_go.map_err(|error| error.to_string())?;
+        if strand.site.leads()
+            && let Mode::Leads(sender) = self.mode()
+        {
+            // A link that is lost is noticed elsewhere.
+            let _ = sender.send(
+                Tag::Exec,
+                &[
+                    &old.to_le_bytes(),
+                    &becoming.event.to_le_bytes(),
+                    &becoming.claim,
+                    &becoming.classes,
+                ],
+            );
+        }
+        let became = strand.site.become_another(becoming);
+        if became.is_err() && strand.site.leads() && strand.site.ends_within(ENDS) {
+            return Ok(()); // somebody has killed it on its way
+        }
+        let number = became.map_err(|error| {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            format!(
+                "process {} becomes a program that cannot be run: {error}{}",
+                strand.site.program_number(),
+                source.map_or_else(String::new, |source| format!(" ({source})"))
+            )
+        })?;
+        strand.begin_at(Place::first_of(number));
+        self.forget(old);
+        self.register(number, strand);
+        strand.site.let_go();
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Door: where a site that runs the program alone lets one in that comes back (join.rs draws both).
+//!
+//! Invariants
+//!  1. Until the joiner is ready it is nobody: whatever fails, this site goes on alone.
+//!  2. Files are handed on as this site's ledger has them, page by page; a page of its disk that is wrong ends the attempt.
+//!  3. This site resumes only when the joiner holds the same program, or is given up.
+
+use std::io;
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver as Inbox, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use steadfast_replica::site::{Handed, Site};
+
+use crate::bring;
+use crate::cli::Side;
+use crate::error::PairError;
+use crate::files::Files;
+use crate::given::send_given;
+use crate::hex::hex;
+use crate::ledger::Ledger;
+use crate::link::{self, Greeting, Link, Manifest, Receiver, Sender, Tag, answer};
+use crate::prepare;
+use crate::shared::Shared;
+use crate::tls::Security;
+
+/// For one word of the other site while the program stands still.
+const STILL_LIMIT: Duration = Duration::from_secs(10);
+/// For one word of it before that: it may have to read all its files.
+const BEFORE_LIMIT: Duration = Duration::from_secs(600);
+
+/// What was sent while the program stood still.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Brought {
+    pub(crate) files: u64,
+    pub(crate) pages: u64,
+    /// Pages of memory.
+    pub(crate) memory: u64,
+}
+
+/// A site that has everything but what changes until the program is paused.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    sender: Sender,
+    receiver: Receiver,
+    name: String,
+    has: Manifest,
+    handed: Handed,
+}
+
+/// What the thread at the door works with.
+struct Greeter {
+    site: Arc<Site>,
+    security: Security,
+    greeting: Greeting,
+    data: Vec<PathBuf>,
+}
+
+/// What the site that lets another one in has.
+#[derive(Debug)]
+pub(crate) struct Survivor<'a> {
+    pub(crate) side: &'a Side,
+    pub(crate) site: &'a Arc<Site>,
+    pub(crate) files: &'a Mutex<Files>,
+    pub(crate) greeting: &'a Greeting,
+    pub(crate) security: &'a Security,
+}
+
+/// Where a site that comes back is let in.
+#[derive(Debug)]
+pub(crate) struct Door(Inbox<Candidate>);
+
+impl Door {
+    /// Waits for one from now on, until `shared` is closed or handed on.
+    pub(crate) fn open(survivor: &Survivor<'_>, shared: &Arc<Shared>) -> Self {
+        let (found, inbox) = channel();
+        let host = Greeter {
+            site: Arc::clone(survivor.site),
+            security: survivor.security.clone(),
+            greeting: survivor.greeting.clone(),
+            data: survivor.greeting.data.iter().map(PathBuf::from).collect(),
+        };
+        let (address, welcome) = (survivor.side.listen.clone(), welcome(survivor.side));
+        let shared = Arc::clone(shared);
+        std::thread::spawn(move || {
+            let listener = match TcpListener::bind(&address)
+                .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            {
+                Ok(listener) => listener,
+                Err(error) => {
+                    eprintln!("steadfast pair: no site can join this one at {address}: {error}");
+                    return;
+                }
+            };
+            while !shared.is_closing() && !shared.hands_on() {
+                let Ok((stream, from)) = listener.accept() else {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                };
+                if welcome.is_some_and(|welcome| welcome != from.ip()) {
+                    continue;
+                }
+                match host.let_in(stream) {
+                    Ok(candidate) => {
+                        let _ = found.send(candidate);
+                        return;
+                    }
+                    Err(error) => eprintln!(
+                        "steadfast pair: a site that wants to join, {from}, is refused: {error}"
+                    ),
+                }
+            }
+        });
+        Self(inbox)
+    }
+
+    pub(crate) fn candidate(&self) -> Option<Candidate> {
+        self.0.try_recv().ok()
+    }
+}
+
+/// Who may join, if the command line says so by number.
+fn welcome(side: &Side) -> Option<IpAddr> {
+    let peer = side.peer.as_ref()?;
+    let host = peer
+        .rsplit_once(':')
+        .map_or(peer.as_str(), |(host, _)| host);
+    host.parse().ok()
+}
+
+fn fresh_name() -> Result<String, PairError> {
+    let mut random = [0; 16];
+    steadfast_sys::random::fill(&mut random).map_err(|source| PairError::Kernel {
+        part: "randomness",
+        source,
+    })?;
+    Ok(hex(&random))
+}
+
+fn pages_of_memory(
+    handed: &mut Handed,
+    site: &Site,
+    sender: &Sender,
+) -> io::Result<(Vec<std::ops::Range<u64>>, u128, u64)> {
+    let mut pages = 0;
+    let (ranges, sum) = handed.give(site, |address, bytes| {
+        pages += (bytes.len() / 4096) as u64;
+        sender.send(Tag::Memory, &[&address.to_le_bytes(), bytes])
+    })?;
+    Ok((ranges, sum, pages))
+}
+
+impl Greeter {
+    fn let_in(&self, stream: TcpStream) -> Result<Candidate, PairError> {
+        stream.set_nonblocking(false).map_err(PairError::Link)?;
+        let (sender, receiver) = link::halves(self.security.accepted(stream)?);
+        sender
+            .expect_within(BEFORE_LIMIT)
+            .map_err(PairError::Link)?;
+        let told = self.prepare(&sender, receiver);
+        match told {
+            Ok((receiver, name, has, handed)) => Ok(Candidate {
+                sender,
+                receiver,
+                name,
+                has,
+                handed,
+            }),
+            Err(error) => {
+                let _ = sender.say(Tag::Refusal, &error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// All that can be done while the program runs.
+    fn prepare(
+        &self,
+        sender: &Sender,
+        mut receiver: Receiver,
+    ) -> Result<(Receiver, String, Manifest, Handed), PairError> {
+        let theirs: Greeting = answer(&mut receiver, Tag::Greeting)?;
+        let name = fresh_name()?;
+        let own = Greeting {
+            random: name.clone(),
+            right: None,
+            ..self.greeting.clone()
+        };
+        sender.say(Tag::Greeting, &own).map_err(PairError::Link)?;
+        if let Some((what, here, there)) = own.differences(&theirs).into_iter().next() {
+            return Err(PairError::Unequal { what, here, there });
+        }
+        let theirs: Manifest = answer(&mut receiver, Tag::Manifest)?;
+        // What its disk holds is read and compared with the ledger in the end, when nothing changes.
+        let mut has = prepare::manifest(&self.data, &Ledger::in_memory())?;
+        bring::send_live(sender, &mut has, &theirs)?.tell("a site that comes back gets");
+        let mut handed = Handed::default();
+        pages_of_memory(&mut handed, &self.site, sender).map_err(PairError::Link)?;
+        let mappings = self.site.mappings().map_err(PairError::Stopped)?;
+        sender
+            .send(Tag::Ready, &[&mappings])
+            .map_err(PairError::Link)?;
+        let () = answer(&mut receiver, Tag::Ready)?;
+        Ok((receiver, name, has, handed))
+    }
+}
+
+impl Candidate {
+    pub(crate) fn refuse(self, why: &str) {
+        eprintln!("steadfast pair: a site that came back did not join: {why}");
+        let _ = self.sender.say(Tag::Refusal, &why);
+    }
+
+    /// The rest, with the program paused.
+    pub(crate) fn hand_on(mut self, survivor: &Survivor<'_>) -> Result<(Link, Brought), PairError> {
+        let handed = self.still(survivor);
+        match handed {
+            Ok(brought) => {
+                let lost_after = Duration::from_millis(survivor.side.lost_after);
+                self.sender
+                    .expect_within(lost_after)
+                    .map_err(PairError::Link)?;
+                let link = Link {
+                    sender: self.sender,
+                    receiver: self.receiver,
+                    name: self.name,
+                };
+                Ok((link, brought))
+            }
+            Err(error) => {
+                let _ = self.sender.say(Tag::Refusal, &error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    fn still(&mut self, survivor: &Survivor<'_>) -> Result<Brought, PairError> {
+        self.sender
+            .expect_within(STILL_LIMIT)
+            .map_err(PairError::Link)?;
+        let mut given = survivor.site.hand_on().map_err(PairError::Stopped)?;
+        let data: Vec<PathBuf> = survivor.greeting.data.iter().map(PathBuf::from).collect();
+        let mut files = survivor.files.lock().expect("no panic under it");
+        let manifest = prepare::manifest_of_ledger(&data, &files.ledger)?;
+        let brought = bring::send_written(&self.sender, &manifest, &self.has)?;
+        self.sender
+            .say(Tag::Manifest, &manifest)
+            .map_err(PairError::Link)?;
+        let (ranges, sum, memory) = pages_of_memory(&mut self.handed, survivor.site, &self.sender)
+            .map_err(PairError::Link)?;
+        (given.ranges, given.sum) = (ranges, sum);
+        let unread = files
+            .clients
+            .give_unread(survivor.site.pid())
+            .map_err(|error| PairError::Stopped(error.to_string()))?;
+        let descriptors = (files.descriptors(), files.clients.lines.tell(&unread));
+        send_given(&self.sender, &given, descriptors).map_err(PairError::Link)?;
+        let () = answer(&mut self.receiver, Tag::Ready)?;
+        self.sender.say(Tag::Go, &()).map_err(PairError::Link)?;
+        Ok(Brought {
+            files: brought.files,
+            pages: brought.pages,
+            memory,
+        })
+    }
+}
