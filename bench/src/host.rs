@@ -171,7 +171,17 @@ struct Group {
     escaped: u64,
     deaths: BTreeMap<String, u64>,
     wrong: u64,
+    /// By the kind of code that was struck.
+    #[serde(default)]
+    places: BTreeMap<String, Ends>,
     resets: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ends {
+    struck: u64,
+    escaped: u64,
+    wrong: u64,
 }
 
 impl Group {
@@ -211,7 +221,19 @@ impl Group {
             let all = each.collect::<Vec<_>>().join(", ");
             (!all.is_empty()).then(|| format!("{word}: {all}"))
         };
-        let notes = [list("deaths", &self.deaths), list("reboots", &self.resets)];
+        let of = |(place, ends): (&String, &Ends)| {
+            let wrong = match ends.wrong {
+                0 => String::new(),
+                wrong => format!(", {wrong} wrong"),
+            };
+            format!("{place} {} of {}{wrong}", ends.escaped, ends.struck)
+        };
+        let places: Vec<_> = self.places.iter().map(of).collect();
+        let notes = [
+            list("deaths", &self.deaths),
+            (!places.is_empty()).then(|| format!("of flips in {}", places.join("; in "))),
+            list("reboots", &self.resets),
+        ];
         let notes: Vec<_> = notes.into_iter().flatten().collect();
         if let (Some(row), false) = (rows.first_mut(), notes.is_empty()) {
             row.note = Some(notes.join("; "));
@@ -291,6 +313,24 @@ mod tests {
             escaped: 10,
             deaths: BTreeMap::from([("signal 11".to_owned(), 10)]),
             wrong: 0,
+            places: BTreeMap::from([
+                (
+                    "entry and return".to_owned(),
+                    Ends {
+                        struck: 100,
+                        escaped: 8,
+                        wrong: 0,
+                    },
+                ),
+                (
+                    "own code".to_owned(),
+                    Ends {
+                        struck: 900,
+                        escaped: 2,
+                        wrong: 1,
+                    },
+                ),
+            ]),
             resets: BTreeMap::from([("trap".to_owned(), 90)]),
         };
         let rows = group.rows();
@@ -308,7 +348,9 @@ mod tests {
         );
         assert_eq!(
             rows[0].note.as_deref(),
-            Some("deaths: 10 signal 11; reboots: 90 trap")
+            Some(
+                "deaths: 10 signal 11; of flips in entry and return 8 of 100; in own code 2 of 900, 1 wrong; reboots: 90 trap"
+            )
         );
         let table = Group {
             target: "table".into(),

@@ -13,10 +13,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Listener};
 
-use crate::cli::{Told, read_text};
 use crate::listen::Listen;
 use crate::load;
-use crate::tasks::Task;
+use crate::told::{Told, read_text};
 
 /// The name that edges of the script come from.
 pub(crate) const SCRIPT: &str = "script";
@@ -50,6 +49,7 @@ struct ComponentEntry {
     compare_every: u32,
     spare: bool,
     eager: bool,
+    idle: bool,
     redo_max: u32,
     resets_max: u32,
     window_s: u64,
@@ -70,12 +70,13 @@ impl Default for ComponentEntry {
             compare_every: policy.compare_every,
             spare: policy.spare,
             eager: policy.eager,
+            idle: policy.idle,
             redo_max: policy.redo_max,
             resets_max: policy.resets_max,
             window_s: policy.window.as_secs(),
             rest_ms: 100,
             rests_max: policy.rests_max,
-            process: false,
+            process: true,
         }
     }
 }
@@ -118,6 +119,62 @@ pub(crate) struct Call {
 
 fn once() -> u64 {
     1
+}
+
+/// One task of `app.toml`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) to: String,
+    /// `interface#name`.
+    pub(crate) function: String,
+    #[serde(default)]
+    pub(crate) args: Vec<toml::Value>,
+    pub(crate) period_us: u64,
+    /// Behind the release; a period where there is none.
+    pub(crate) deadline_us: Option<u64>,
+    /// SCHED_FIFO, 1 to 99; an ordinary thread where there is none.
+    pub(crate) priority: Option<u8>,
+}
+
+impl Task {
+    pub(crate) fn period(&self) -> Duration {
+        Duration::from_micros(self.period_us)
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        Duration::from_micros(self.deadline_us.unwrap_or(self.period_us))
+    }
+
+    /// That its numbers make sense.
+    pub(crate) fn check(&self) -> Result<(), Told> {
+        let wrong = |what: String, fix: &str| Err(Told::setup(anyhow::anyhow!(what), fix));
+        let name = &self.name;
+        if self.period_us == 0 {
+            return wrong(
+                format!("task {name} needs a period, found period_us = 0"),
+                "period_us of 1 at least",
+            );
+        }
+        if self.deadline() > self.period() || self.deadline_us == Some(0) {
+            return wrong(
+                format!(
+                    "task {name} needs a deadline within its period of {} us, found {} us",
+                    self.period_us,
+                    self.deadline().as_micros()
+                ),
+                "deadline_us from 1 to period_us",
+            );
+        }
+        match self.priority {
+            Some(priority) if !(1..=99).contains(&priority) => wrong(
+                format!("task {name} needs a priority from 1 to 99, found {priority}"),
+                "priority = N, the highest first",
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Where failures and text of components go.
@@ -234,12 +291,41 @@ impl App {
                 ));
             }
         }
+        self.check_priorities()?;
         if self.run.is_none() && self.call.is_empty() && !self.serves() {
             return Err(wrong(
                 "nobody makes the first call: there is neither [run] nor a [[call]], [[task]] or [[listen]]"
                     .into(),
                 "[run] with component and function",
             ));
+        }
+        Ok(())
+    }
+
+    /// That whoever a task with a priority may reach can inherit it: another process does not.
+    fn check_priorities(&self) -> Result<(), Told> {
+        for task in self.task.iter().filter(|task| task.priority.is_some()) {
+            let mut reached = vec![&task.to];
+            let mut place = 0;
+            while let Some(name) = reached.get(place).copied() {
+                place += 1;
+                if self.component[name].process {
+                    return Err(wrong(
+                        format!(
+                            "task {} has a priority, which {name} cannot inherit: that component has a process of its own",
+                            task.name
+                        ),
+                        format!(
+                            "process = false in [component.{name}]; its faults may then end the host (docs/concepts/restart.md)"
+                        ),
+                    ));
+                }
+                for edge in self.edge.iter().filter(|edge| edge.from == *name) {
+                    if !reached.contains(&&edge.to) {
+                        reached.push(&edge.to);
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -349,6 +435,7 @@ impl App {
                 compare_every: entry.compare_every,
                 spare: entry.spare,
                 eager: entry.eager,
+                idle: entry.idle,
                 redo_max: entry.redo_max,
                 resets_max: entry.resets_max,
                 window: Duration::from_secs(entry.window_s),

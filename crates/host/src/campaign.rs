@@ -26,10 +26,10 @@ use serde::{Deserialize, Serialize};
 use steadfast_integrity::digest::Vote128;
 use steadfast_report::stats::{Confidence, Tally};
 
-use crate::cli::Told;
 use crate::clients::What;
 use crate::load;
-use crate::strike::{Mode, Plan, Sum, Target, Until};
+use crate::strike::{Ends, Mode, Plan, Sum, Target, Until};
+use crate::told::Told;
 
 /// Strikes components at random and says how flips end.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub(crate) struct Campaign {
     /// How it is protected [default: all of them]
     #[arg(long, value_enum, value_delimiter = ',')]
     mode: Vec<Mode>,
-    /// Where flips go [default: all of them]
+    /// Where flips go [default: all of them but eight]
     #[arg(long, value_enum, value_delimiter = ',')]
     target: Vec<Target>,
     /// Flips of each group
@@ -74,6 +74,9 @@ struct Group {
     /// What the process died of, and how often.
     deaths: BTreeMap<String, u64>,
     wrong: u64,
+    /// By the kind of code in which flips of registers struck, where the host makes them.
+    #[serde(default)]
+    places: BTreeMap<String, Ends>,
     resets: BTreeMap<String, u64>,
     calls: u64,
     rebuilt: u64,
@@ -98,6 +101,15 @@ impl Group {
             escaped: sum.deaths.len() as u64,
             deaths,
             wrong: sum.wrong_ends,
+            // Flips in the host strike no code of the component.
+            places: match target {
+                Target::Registers | Target::Vectors | Target::Eight => sum
+                    .places
+                    .iter()
+                    .map(|(place, ends)| ((*place).into(), ends.clone()))
+                    .collect(),
+                _ => BTreeMap::new(),
+            },
             resets,
             calls: sum.calls,
             rebuilt: sum.rebuilt,
@@ -137,6 +149,12 @@ impl Group {
         println!("    wrong     {}", share(self.wrong));
         let resets: u64 = self.resets.values().sum();
         println!("    reboots   {resets}{}", list(causes));
+        for (place, ends) in &self.places {
+            println!(
+                "    in {place}: {} flips, {} escaped, {} wrong",
+                ends.struck, ends.escaped, ends.wrong
+            );
+        }
     }
 }
 
@@ -155,8 +173,8 @@ struct Of {
 
 impl Of {
     fn new(plan: &Plan, target: Target, flips: u64) -> Result<Self, Told> {
-        let program = crate::cli::read(&"/proc/self/exe".into())?;
-        let image = crate::cli::read(&plan.image())?;
+        let program = crate::told::read(&"/proc/self/exe".into())?;
+        let image = crate::told::read(&plan.image())?;
         let build = Vote128::new().part(&program).part(&image).finish();
         Ok(Self {
             build: format!("{build:032x}"),
@@ -181,7 +199,7 @@ fn done(lines: &Path, of: &Of) -> Result<Option<Group>, Told> {
     if !lines.exists() {
         return Ok(None);
     }
-    let text = crate::cli::read_text(&lines.to_path_buf())?;
+    let text = crate::told::read_text(&lines.to_path_buf())?;
     let mut found = text
         .lines()
         .filter_map(|line| serde_json::from_str::<Line>(line).ok());
@@ -210,11 +228,15 @@ fn or_all<T: clap::ValueEnum + Clone>(chosen: &[T]) -> Vec<T> {
 
 impl Campaign {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
-        let seed = crate::cli::seed(self.seed.as_deref())?;
+        let seed = crate::told::seed(self.seed.as_deref())?;
         println!("seed {seed}");
         let folder = load::folder(self.components.as_deref())?;
         let mut groups = Vec::new();
-        for target in or_all(&self.target) {
+        let mut targets = or_all(&self.target);
+        if self.target.is_empty() {
+            targets.retain(|target| *target != Target::Eight);
+        }
+        for target in targets {
             for what in or_all(&self.what) {
                 for mode in or_all(&self.mode) {
                     let plan = Plan {
@@ -235,7 +257,7 @@ impl Campaign {
             }
         }
         if let Some(path) = &self.json {
-            crate::cli::write_json(path, &groups)?;
+            crate::told::write_json(path, &groups)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use steadfast_restart::{Engine, package};
 
-use crate::cli::{Told, read, read_text};
+use crate::told::{Told, read, read_text};
 
 /// Compiles a component ahead of time.
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use crate::cli::Told;
+use crate::told::Told;
 
 /// For the question. The answer may take as long as a component takes to start.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -26,7 +26,7 @@ use serde_json::{Value as Json, json};
 use steadfast_restart::Dump;
 use steadfast_restart::host::{BodyDump, Report};
 
-use crate::cli::Told;
+use crate::told::Told;
 
 /// Failures that wait for the disk, and the bytes of memory that they hold.
 const WAITING_MAX: usize = 64;

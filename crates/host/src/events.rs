@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value as Json;
 
-use crate::cli::Told;
+use crate::told::Told;
 
 /// Lines of events: version, number and time in front, as in every part.
 pub(crate) struct Events {

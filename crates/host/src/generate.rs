@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use steadfast_restart::Model;
 
-use crate::cli::{Told, read_text};
+use crate::told::{Told, read_text};
 
 /// Says how the objects of an interface come back, or why they cannot.
 #[derive(Debug, Args)]

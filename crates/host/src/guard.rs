@@ -22,8 +22,8 @@ use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, descriptor, signals};
 
 use crate::app::{App, SCRIPT};
-use crate::cli::Told;
 use crate::keep::{GUARD, KEPT, areas};
+use crate::told::Told;
 
 /// So many in [`WINDOW`], the first included.
 const STARTS: usize = 6;

@@ -21,8 +21,8 @@ use steadfast_sys::manager::{self, Manager};
 use steadfast_sys::shared::Shared;
 
 use crate::app::{App, SCRIPT};
-use crate::cli::Told;
 use crate::events::Events;
+use crate::told::Told;
 
 /// Who holds the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

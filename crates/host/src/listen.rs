@@ -26,7 +26,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use steadfast_restart::{Edge, Shape, Value};
 
-use crate::cli::Told;
+use crate::told::Told;
 
 /// Head and body of the largest request, with room for the next one's start.
 const INPUT_MAX: usize = 256 << 10;

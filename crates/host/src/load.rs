@@ -1,11 +1,10 @@
 //! Components from a folder of images: NAME.cwasm, NAME.wit and NAME.recover.toml.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use steadfast_restart::{Component, Model, Policy, Process};
+use steadfast_restart::{Component, Policy, Process};
 
-use crate::cli::{Told, read_text};
+use crate::told::Told;
 
 /// The folder of the components that come with this command, or the one that is asked for.
 pub(crate) fn folder(asked: Option<&Path>) -> Result<PathBuf, Told> {
@@ -31,21 +30,9 @@ pub(crate) fn own_process() -> Process {
 
 /// The component of that name.
 pub(crate) fn component(folder: &Path, name: &str, policy: Policy) -> Result<Component, Told> {
-    let file = |ending: &str| folder.join(format!("{name}.{ending}"));
-    let model = Model::generate(
-        &read_text(&file("wit"))?,
-        &read_text(&file("recover.toml"))?,
-    )?;
+    let component = Component::beside(&folder.join(format!("{name}.cwasm")))?;
     Ok(Component {
-        name: name.into(),
-        image: file("cwasm"),
-        model,
-        init: None,
-        memory_bytes: 64 << 20,
-        call_limit: Duration::from_millis(50),
         policy,
-        uses: Vec::new(),
-        console: None,
-        process: None,
+        ..component
     })
 }

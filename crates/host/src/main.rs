@@ -28,6 +28,7 @@ mod run;
 mod script;
 mod strike;
 mod tasks;
+mod told;
 mod top;
 mod upgrade;
 

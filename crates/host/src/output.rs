@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value as Json, json};
 use steadfast_restart::{Console, Stream};
 
-use crate::cli::Told;
+use crate::told::Told;
 
 /// Where the text of components goes.
 #[derive(Debug, Clone)]

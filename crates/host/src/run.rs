@@ -29,7 +29,6 @@ use steadfast_sys::signals;
 
 use crate::app::{App, Running, Ways};
 use crate::board::Board;
-use crate::cli::Told;
 use crate::control::{self, Question};
 use crate::dumps::{self, Dumps};
 use crate::events::Events;
@@ -39,6 +38,7 @@ use crate::listen;
 use crate::output::Output;
 use crate::script;
 use crate::tasks::{self, AllCounts, Tasks};
+use crate::told::Told;
 use crate::upgrade::Upgrader;
 
 /// Runs an application of components.

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use steadfast_restart::{Edge, Handle, Shape, Value};
 
 use crate::app::Call;
-use crate::cli::Told;
+use crate::told::Told;
 
 /// A result as JSON; an object as `$`, since its number means nothing outside.
 fn plain(value: &Value) -> Json {

@@ -13,71 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use steadfast_restart::{Edge, Handle, Value};
 use steadfast_sys::cpu;
 
-use crate::app::{App, Running};
-use crate::cli::Told;
+use crate::app::{App, Running, Task};
 use crate::events::Events;
 use crate::script;
-
-/// One task of `app.toml`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Task {
-    pub(crate) name: String,
-    pub(crate) to: String,
-    /// `interface#name`.
-    pub(crate) function: String,
-    #[serde(default)]
-    pub(crate) args: Vec<toml::Value>,
-    pub(crate) period_us: u64,
-    /// Behind the release; a period where there is none.
-    pub(crate) deadline_us: Option<u64>,
-    /// SCHED_FIFO, 1 to 99; an ordinary thread where there is none.
-    pub(crate) priority: Option<u8>,
-}
-
-impl Task {
-    pub(crate) fn period(&self) -> Duration {
-        Duration::from_micros(self.period_us)
-    }
-
-    pub(crate) fn deadline(&self) -> Duration {
-        Duration::from_micros(self.deadline_us.unwrap_or(self.period_us))
-    }
-
-    /// That its numbers make sense.
-    pub(crate) fn check(&self) -> Result<(), Told> {
-        let wrong = |what: String, fix: &str| Err(Told::setup(anyhow::anyhow!(what), fix));
-        let name = &self.name;
-        if self.period_us == 0 {
-            return wrong(
-                format!("task {name} needs a period, found period_us = 0"),
-                "period_us of 1 at least",
-            );
-        }
-        if self.deadline() > self.period() || self.deadline_us == Some(0) {
-            return wrong(
-                format!(
-                    "task {name} needs a deadline within its period of {} us, found {} us",
-                    self.period_us,
-                    self.deadline().as_micros()
-                ),
-                "deadline_us from 1 to period_us",
-            );
-        }
-        match self.priority {
-            Some(priority) if !(1..=99).contains(&priority) => wrong(
-                format!("task {name} needs a priority from 1 to 99, found {priority}"),
-                "priority = N, the highest first",
-            ),
-            _ => Ok(()),
-        }
-    }
-}
+use crate::told::Told;
 
 /// What a task has done so far.
 #[derive(Debug, Default)]

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use crate::cli::Told;
 use crate::control::{self, Question};
+use crate::told::Told;
 
 /// Home, then nothing below.
 const CLEAR: &str = "\x1b[H\x1b[J";

@@ -9,10 +9,10 @@ use serde_json::{Value as Json, json};
 use steadfast_restart::{Console, Host, UpgradeError};
 
 use crate::app::{App, Ways};
-use crate::cli::Told;
 use crate::control::{self, Question};
 use crate::events::Events;
 use crate::output::Output;
+use crate::told::Told;
 
 /// Replaces a component of an application that runs; its clients keep their handles.
 #[derive(Debug, Args)]

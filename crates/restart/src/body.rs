@@ -8,9 +8,9 @@ use std::time::Duration;
 use wasmtime::component::ResourceAny;
 
 use crate::engine::{self, Failure, Image, Import, Journal, LoadError, Mold};
-use crate::host::BodyDump;
 use crate::process::{Process, Remote, Start};
 use crate::value::{Handle, Value};
+use crate::words::BodyDump;
 
 /// An object inside a body. Valid until the body is reset.
 #[derive(Debug, Clone, Copy)]

@@ -32,6 +32,7 @@ pub mod shape;
 mod table;
 pub mod value;
 mod wire;
+mod words;
 
 pub use engine::{Engine, Failure, LoadError};
 pub use host::{

@@ -26,6 +26,7 @@ pub mod pagemap;
 pub mod pidfd;
 pub mod procfs;
 pub mod ptrace;
+pub mod publish;
 pub mod random;
 pub mod sandbox;
 pub mod shared;

@@ -20,14 +20,16 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::pad::ORDER;
 
 static START: AtomicU64 = AtomicU64::new(0);
 static END: AtomicU64 = AtomicU64::new(0);
-/// 0 for none, else one more than register * 64 + bit.
+/// 0 for none, else one more than register * 128 + bit.
 static ARMED: AtomicU32 = AtomicU32::new(0);
+/// Where each flip is told before it is made, or -1.
+static TOLD: AtomicI32 = AtomicI32::new(-1);
 static TIMER: AtomicUsize = AtomicUsize::new(0);
 /// A xorshift generator, for the moments.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -61,20 +63,71 @@ fn wind(timer: libc::timer_t) {
     unsafe { libc::timer_settime(timer, 0, &raw const when, std::ptr::null_mut()) };
 }
 
+/// `struck RRBB OFFSET`, all in hexadecimal: the register, the bit, and the place in the code.
+fn tell(drawn: u32, offset: u64) {
+    let fd = TOLD.load(Ordering::Relaxed);
+    if fd < 0 {
+        return;
+    }
+    let mut line = *b"struck 0000 0000000000000000\n";
+    let digit = |n: u64| b"0123456789abcdef"[usize::try_from(n & 15).unwrap_or(0)];
+    let number = u64::from(drawn / BITS) << 8 | u64::from(drawn % BITS);
+    for place in 0..4 {
+        line[10 - place] = digit(number >> (4 * place));
+    }
+    for place in 0..16 {
+        line[27 - place] = digit(offset >> (4 * place));
+    }
+    // SAFETY: writes what lies on the stack; write(2) may be called in a handler (signal-safety(7)).
+    unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) };
+}
+
+/// Registers are numbered: general ones by the hardware's numbers, then vector registers, then [`EIGHT`]; so many bits each at most.
+const BITS: u32 = 128;
+/// The first vector register, xmm0.
+pub const VECTOR: u32 = 16;
+/// Eight registers at once, as Song et al. (RTSS 2013) flip them: eax, ecx, edx, ebx, esp, ebp, esi, edi.
+pub const EIGHT: u32 = 32;
+
+/// Makes a flip in an interrupted context; false where there is no such register.
+fn flip(context: &mut libc::ucontext_t, register: u32, bit: u32) -> bool {
+    let general = &mut context.uc_mcontext.gregs;
+    let mut general = |place: usize, bit: u32| {
+        let index = usize::try_from(ORDER[place]).unwrap_or(0);
+        general[index] ^= 1_i64 << (bit % 64);
+    };
+    match register {
+        0..VECTOR => general(register as usize, bit),
+        VECTOR..EIGHT => {
+            // SAFETY: the kernel points to the state that it restores when the handler returns, or nowhere.
+            let Some(state) = (unsafe { context.uc_mcontext.fpregs.as_mut() }) else {
+                return false;
+            };
+            let words = &mut state._xmm[(register - VECTOR) as usize].element;
+            words[(bit / 32 % 4) as usize] ^= 1 << (bit % 32);
+        }
+        // As wide as theirs were: 32 bits, each of another place.
+        EIGHT => (0..8).for_each(|place| general(place as usize, (bit + 5 * place) % 32)),
+        _ => return false,
+    }
+    true
+}
+
 extern "C" fn on_tick(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the context is this handler's own.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let registers = &mut context.uc_mcontext.gregs;
-    let index = |which: libc::c_int| usize::try_from(which).unwrap_or(0);
     let armed = ARMED.load(Ordering::Acquire);
-    let rip = registers[index(libc::REG_RIP)].cast_unsigned();
+    let at = usize::try_from(libc::REG_RIP).unwrap_or(0);
+    let rip = context.uc_mcontext.gregs[at].cast_unsigned();
     let inside = (START.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)).contains(&rip);
     if let Some(drawn) = armed.checked_sub(1)
         && inside
-        && let Some(which) = ORDER.get(drawn as usize / 64)
+        && drawn / BITS <= EIGHT
     {
-        registers[index(*which)] ^= 1_i64 << (drawn % 64);
-        ARMED.store(0, Ordering::Release);
+        tell(drawn, rip - START.load(Ordering::Relaxed));
+        if flip(context, drawn / BITS, drawn % BITS) {
+            ARMED.store(0, Ordering::Release);
+        }
     }
     wind(TIMER.load(Ordering::Relaxed) as libc::timer_t);
 }
@@ -118,9 +171,18 @@ impl Ticks {
         Ok(Self(()))
     }
 
-    /// The next tick that finds the thread in that code flips this bit of this general register (0 is rax, 15 is r15).
+    /// Writes a line to this descriptor before each flip: which bit of which register, and where in the code.
+    pub fn tell(&self, fd: i32) {
+        TOLD.store(fd, Ordering::Relaxed);
+    }
+
+    /// The next tick that finds the thread in that code flips this bit of this register: 0 is rax, 15 is r15, 16 is xmm0, 31 is xmm15, and 32
+    /// are eight at once.
     pub fn arm(&self, register: u32, bit: u32) {
-        ARMED.store(1 + (register % 16) * 64 + bit % 64, Ordering::Release);
+        ARMED.store(
+            1 + register.min(EIGHT) * BITS + bit % BITS,
+            Ordering::Release,
+        );
     }
 
     /// Whether the flip that was armed last has been made.
@@ -154,11 +216,53 @@ mod tests {
         // All code, and a register that does not exist: a flip of one that does would strike this test.
         START.store(0, Ordering::Relaxed);
         END.store(u64::MAX, Ordering::Relaxed);
-        ARMED.store(1 + 16 * 64, Ordering::Release);
+        ARMED.store(1 + (EIGHT + 1) * BITS, Ordering::Release);
         assert!(!spin(Instant::now() + Duration::from_millis(10), &ticks));
         START.store(0, Ordering::Relaxed);
         END.store(0, Ordering::Relaxed);
         ARMED.store(0, Ordering::Release);
         assert!(ticks.struck());
+    }
+
+    #[test]
+    fn a_flip_is_told_as_register_bit_and_place() {
+        let (mut out, into) = std::io::pipe().expect("a pipe");
+        TOLD.store(std::os::fd::AsRawFd::as_raw_fd(&into), Ordering::Relaxed);
+        tell(12 * BITS + 33, 0x40f6);
+        TOLD.store(-1, Ordering::Relaxed);
+        tell(0, 0);
+        drop(into);
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut out, &mut said).expect("text");
+        assert_eq!(said, "struck 0c21 00000000000040f6\n");
+    }
+
+    #[test]
+    fn one_bit_of_one_register_flips_and_of_eight_one_each() {
+        // SAFETY: all zeroes is a context without vector registers.
+        let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
+        // SAFETY: all zeroes is a state of vector registers.
+        let mut state: libc::_libc_fpstate = unsafe { std::mem::zeroed() };
+        assert!(!flip(&mut context, VECTOR, 0), "none to flip");
+        context.uc_mcontext.fpregs = &raw mut state;
+        let ones = |context: &libc::ucontext_t| {
+            let of = |which: &libc::c_int| {
+                context.uc_mcontext.gregs[usize::try_from(*which).expect("small")].count_ones()
+            };
+            ORDER.iter().map(of).collect::<Vec<_>>()
+        };
+        assert!(flip(&mut context, 15, 63));
+        assert_eq!(
+            ones(&context),
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+        );
+        assert!(flip(&mut context, 15, 63) && flip(&mut context, EIGHT, 31));
+        assert_eq!(
+            ones(&context),
+            [1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert!(flip(&mut context, VECTOR + 3, 127));
+        assert_eq!(state._xmm[3].element, [0, 0, 0, 1 << 31]);
+        assert!(!flip(&mut context, EIGHT + 1, 0));
     }
 }

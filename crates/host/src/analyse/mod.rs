@@ -19,7 +19,7 @@ use steadfast_restart::host::Listener;
 
 use self::bound::{Bound, Faults, Recovery, System};
 use crate::app::{App, Ways};
-use crate::cli::Told;
+use crate::told::Told;
 
 /// Says which tasks of an application meet their deadlines although components fail.
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ impl Analyse {
             .collect();
         self.print(&system, &rows);
         if let Some(path) = &self.json {
-            crate::cli::write_json(path, &self.json(&system, &rows))?;
+            crate::told::write_json(path, &self.json(&system, &rows))?;
         }
         let misses = |row: &Row| row.configured.response.is_none();
         Ok(if rows.iter().flatten().any(misses) {

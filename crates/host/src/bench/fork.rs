@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, pad};
 
-use crate::cli::Told;
+use crate::told::Told;
 
 /// 64 KiB, what the components of the bench have changed.
 const PAGES: usize = 16;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use steadfast_restart::{Bare, Component, Edge, Host};
 
-use super::Report;
-use super::series::{in_turns, measured, plain};
-use crate::cli::Told;
+use super::report::Report;
+use super::tools::{BATCH, in_turns, measured, plain};
 use crate::listen;
+use crate::told::Told;
 
 const SERVE: &str = "steadfast:http/server@0.1.0#serve";
 const OTHERS: [&str; 2] = ["keyvalue", "fs"];
@@ -120,7 +120,7 @@ pub(super) fn requests(folder: &Path, report: &mut Report) -> Result<(), Told> {
 pub(super) fn faults(folder: &Path, report: &mut Report) -> Result<(), Told> {
     let server = tracked(folder)?;
     let mut client = client(&server.edges[0])?;
-    for _ in 0..super::series::BATCH {
+    for _ in 0..BATCH {
         client.get()?;
     }
     let mut ran = |fails: Option<&Edge>| -> Result<(f64, f64), Told> {

@@ -6,10 +6,10 @@ use std::time::Instant;
 use steadfast_restart::{Edge, Handle, Host};
 use steadfast_sys::shared::Shared;
 
-use super::Report;
-use super::series::{LOCKS, handle, hosted, ns, plain, put};
-use crate::cli::Told;
+use super::report::Report;
+use super::tools::{LOCKS, handle, hosted, ns, plain, put};
 use crate::keep;
+use crate::told::Told;
 
 /// Objects that the next process goes on with.
 const OBJECTS: u32 = 1000;

@@ -8,18 +8,20 @@
 mod fork;
 mod http;
 mod keep;
+mod report;
 mod series;
+mod tools;
 mod workloads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde::Serialize;
 
 use self::fork::Forker;
-use crate::cli::Told;
+use self::report::{Report, quantile_us};
 use crate::load;
+use crate::told::Told;
 
 /// Measures resets, recovery, the record of calls, and faults on their way to the caller.
 #[derive(Debug, Args)]
@@ -36,91 +38,6 @@ pub(crate) struct Bench {
     /// The process that forks.
     #[arg(long, hide = true)]
     forker: bool,
-}
-
-/// One quantity, a value a round.
-#[derive(Debug, Serialize)]
-struct Series {
-    key: String,
-    what: String,
-    unit: String,
-    values: Vec<f64>,
-}
-
-/// What the file holds.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Report {
-    rounds: usize,
-    /// Whether the task of the interference series ran under SCHED_FIFO.
-    fifo: bool,
-    series: Vec<Series>,
-}
-
-impl Report {
-    /// Notes a value; the text is the same each time.
-    pub(crate) fn put(&mut self, key: &str, what: &str, unit: &str, value: f64) {
-        if let Some(series) = self.series.iter_mut().find(|series| series.key == key) {
-            series.values.push(value);
-            return;
-        }
-        self.series.push(Series {
-            key: key.into(),
-            what: what.into(),
-            unit: unit.into(),
-            values: vec![value],
-        });
-    }
-
-    /// The value of the present round.
-    pub(crate) fn last(&self, key: &str) -> Option<f64> {
-        let series = self.series.iter().find(|series| series.key == key);
-        series.and_then(|series| series.values.last()).copied()
-    }
-
-    /// A ratio of two values of the present round, in percent.
-    fn percent(&mut self, key: &str, what: &str, of: &str, over: &str) {
-        if let (Some(of), Some(over)) = (self.last(of), self.last(over)) {
-            self.put(key, what, "%", 100.0 * of / over);
-        }
-    }
-
-    fn print(&self) {
-        println!(
-            "{} rounds; median, then smallest and largest round",
-            self.rounds
-        );
-        for series in &self.series {
-            let mut sorted = series.values.clone();
-            sorted.sort_by(f64::total_cmp);
-            let (Some(low), Some(high)) = (sorted.first(), sorted.last()) else {
-                continue;
-            };
-            println!(
-                "{:<26} {:>10.3} [{low:.3}, {high:.3}] {:<4} {}",
-                series.key,
-                sorted[sorted.len() / 2],
-                series.unit,
-                series.what
-            );
-        }
-        if !self.fifo {
-            println!(
-                "the task of the interference series ran as an ordinary thread: SCHED_FIFO was refused"
-            );
-        }
-    }
-}
-
-/// The median of times, in µs.
-pub(crate) fn median_us(ns: Vec<u64>) -> Option<f64> {
-    quantile_us(ns, 2)
-}
-
-/// The time that one in so many is below, in µs.
-fn quantile_us(mut ns: Vec<u64>, one_in: usize) -> Option<f64> {
-    ns.sort_unstable();
-    #[allow(clippy::cast_precision_loss, reason = "times far below 2^53 ns")]
-    ns.get(ns.len() / one_in).map(|ns| *ns as f64 / 1000.0)
 }
 
 impl Bench {
@@ -140,10 +57,7 @@ impl Bench {
             ));
         }
         let mut forker = Forker::start()?;
-        let mut report = Report {
-            rounds: self.rounds,
-            ..Report::default()
-        };
+        let mut report = Report::of(self.rounds);
         let parts = series::PARTS;
         for round in 0..self.rounds {
             // The forks take their turn among the others.
@@ -184,7 +98,7 @@ impl Bench {
         }
         report.print();
         if let Some(path) = &self.json {
-            crate::cli::write_json(path, &report)?;
+            crate::told::write_json(path, &report)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -12,9 +12,9 @@ use std::path::Path;
 
 use steadfast_restart::{Bare, Value};
 
-use super::Report;
-use super::series::{BATCH, handle, hosted, in_turns, measured, plain, put};
-use crate::cli::Told;
+use super::report::Report;
+use super::tools::{BATCH, handle, hosted, in_turns, measured, plain, put};
+use crate::told::Told;
 
 const THREADS: &str = "steadfast:scheduler/threads@0.1.0#";
 const PAGES: &str = "steadfast:memory/pages@0.1.0#";

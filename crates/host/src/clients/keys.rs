@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use steadfast_restart::{CallError, Edge, Handle, Value};
 
-use super::{Counts, functions};
-use crate::cli::Told;
+use super::counts::{Counts, functions};
+use crate::told::Told;
 
 const KEYS: [&str; 5] = [
     "wasi:keyvalue/store@0.2.0-draft#open",

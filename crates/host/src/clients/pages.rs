@@ -2,8 +2,8 @@
 
 use steadfast_restart::{CallError, Edge, Handle, Value};
 
-use super::{Counts, functions};
-use crate::cli::Told;
+use super::counts::{Counts, functions};
+use crate::told::Told;
 
 const PAGES: [&str; 4] = [
     "steadfast:memory/pages@0.1.0#[constructor]page",

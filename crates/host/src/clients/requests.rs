@@ -2,8 +2,8 @@
 
 use steadfast_restart::{Edge, Value};
 
-use super::{Counts, functions};
-use crate::cli::Told;
+use super::counts::{Counts, functions};
+use crate::told::Told;
 
 const SERVE: [&str; 1] = ["steadfast:http/server@0.1.0#serve"];
 

@@ -2,8 +2,8 @@
 
 use steadfast_restart::{CallError, Edge, Handle, Value};
 
-use super::{Counts, functions};
-use crate::cli::Told;
+use super::counts::{Counts, functions};
+use crate::told::Told;
 
 const THREADS: [&str; 4] = [
     "steadfast:scheduler/threads@0.1.0#[constructor]thread",

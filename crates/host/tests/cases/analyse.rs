@@ -11,6 +11,7 @@ fn app(component: &str, deadline_us: u64) -> String {
     format!(
         r#"
         [component.lock]
+        process = false
         {component}
         [[edge]]
         from = "script"
@@ -95,6 +96,26 @@ fn a_component_that_is_eager_is_measured_as_any_other_and_judged_as_it_is() {
     let urgent = &found["tasks"][0];
     assert_eq!(urgent["configured"], urgent["eager"], "{urgent}");
     assert_ne!(urgent["configured"], urgent["on_demand"], "{urgent}");
+}
+
+#[test]
+fn a_priority_that_a_component_cannot_inherit_is_refused_and_an_ordinary_thread_is_not() {
+    let own = |priority: &str| {
+        let app = app("", 1000).replace("process = false", "");
+        app.replace("priority = 20", priority)
+    };
+    for command in ["analyse", "check", "run"] {
+        let output = host(command, "inherit", &own("priority = 20"), &[]);
+        assert_eq!(output.status.code(), Some(121), "{command}");
+        let told = err(&output);
+        assert!(
+            told.contains("task urgent has a priority, which lock cannot inherit")
+                && told.contains("process = false in [component.lock]"),
+            "{command}: {told}"
+        );
+    }
+    let checked = host("check", "inherit", &own(""), &[]);
+    assert!(checked.status.success(), "{}", err(&checked));
 }
 
 #[test]

@@ -50,3 +50,35 @@ fn systemd_has_nothing_to_say_about_the_unit() {
         err(&misspelt)
     );
 }
+
+/// Forbids this process, and whoever it executes, to make writable memory executable (Linux 6.3), and shows that this is so.
+const NO_JIT: &str = r#"
+import ctypes, mmap, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(65, 1, 0, 0, 0) == 0:
+    page = mmap.mmap(-1, 4096)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    assert libc.mprotect(ctypes.c_void_p(at), 4096, mmap.PROT_READ | mmap.PROT_EXEC) == -1
+    print("forbidden", flush=True)
+else:
+    print("this kernel cannot forbid it", flush=True)
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
+#[test]
+fn components_run_where_no_writable_memory_may_become_executable() {
+    for process in ["", "process = false\n"] {
+        let app = crate::SCRIPT.replace(
+            "[component.lock]\n",
+            &format!("[component.lock]\n{process}"),
+        );
+        let path = crate::written("no-jit", &app);
+        let mut python = Command::new("python3");
+        python.args(["-c", NO_JIT, HOST, "run"]).arg(&path);
+        let ran = python.output().expect("it runs");
+        assert!(ran.status.success(), "{}", err(&ran));
+        let told = crate::out(&ran);
+        let forbidden = told.starts_with("forbidden\n") || told.starts_with("this kernel");
+        assert!(forbidden && told.contains("lock.take: true"), "{told}");
+    }
+}

@@ -85,15 +85,12 @@ fn a_client_is_answered_over_one_connection_and_too_many_clients_are_refused() {
     assert!(err(&ended).contains(&format!("http listens at {address}")));
 }
 
-/// Each component in a process of its own, each killed between two requests: counts go on, and the client keeps its connection.
+/// Each component has a process of its own unless it says otherwise; each is killed between two requests: counts go on, and the client keeps
+/// its connection.
 #[test]
 fn a_killed_process_of_a_component_costs_a_client_nothing() {
     let (address, socket) = (free(), components().join("killed.sock"));
-    let mut app = SHOP.replace("ADDRESS", &address);
-    for name in ["keyvalue", "fs", "http"] {
-        let head = format!("[component.{name}]\n");
-        app = app.replace(&head, &format!("{head}process = true\n"));
-    }
+    let app = SHOP.replace("ADDRESS", &address);
     let more = ["--control", socket.to_str().expect("a path")];
     let service = Service::start("killed", &app, &more, &[]);
     let mut client = connect(&address);

@@ -1,17 +1,18 @@
-/* wasi:filesystem 0.2 in memory: directories, hard links, rename, unlink while open; read and write at positions.
+/* wasi:filesystem 0.2 in memory: directories, hard links, rename, unlink while open; read and write at positions and by streams (streams.h).
  *
  *   names, links, counts ──► wasi:keyvalue   bucket "fs/inodes": inodes by number; bucket "fs/N": the entries of directory N
  *   bytes                ──► steadfast:fs    file "inode-N"
  *   places in listings   ──► wasi:keyvalue   bucket "fs/listings"
+ *   places in streams    ──► wasi:keyvalue   bucket "fs/streams"
  *
- * State: none but open descriptors and listings. What a call changes it changes at others, whose journal answers a repeated call: a rename that
+ * State: none but open descriptors, listings and streams. What a call changes it changes at others, whose journal answers a repeated call: a rename that
  * a failure interrupts is done once, and wholly. A descriptor is a number and its flags, and comes back from these (filesystem.recover.toml).
  *
  * Invariants
  *  1. What a call asks others for depends on its arguments and on their answers alone, so buckets are opened by each call.
  *  2. An inode goes when it has neither a name nor an open descriptor; its number is used again.
  *  3. No path leads out of the directory that it starts at.
- * Not here: streams, symbolic links, times.
+ * Not here: symbolic links, times.
  * See WASI 0.2, wasi:filesystem/types; errors are those of Linux's tmpfs.
  */
 #include "paths.h"
@@ -51,6 +52,8 @@ static void *done(int error, uint32_t at)
 		result.bytes[at] = (uint8_t)error;
 	return &result;
 }
+
+#include "streams.h"
 
 static int32_t make_node(uint32_t number, uint32_t flags)
 {
@@ -223,6 +226,39 @@ METHOD("write") void *write_file(struct node *node, char *bytes, uint32_t len, u
 		error = INSUFFICIENT_SPACE;
 	result.longs[1] = written.n;
 	return done(error, 8);
+}
+
+/* --- Streams of a file */
+
+static int streamable(const struct node *node, uint32_t flag)
+{
+	if (load(node->number).type != REGULAR)
+		return IS_DIRECTORY;
+	return node->flags & flag ? NONE : BAD_DESCRIPTOR;
+}
+
+METHOD("read-via-stream") void *read_via_stream(struct node *node, uint64_t offset)
+{
+	int error = streamable(node, READ);
+	if (error == NONE)
+		result.words[1] = (uint32_t)input_new(begin_stream(node->number, offset, 0));
+	return done(error, 4);
+}
+
+METHOD("write-via-stream") void *write_via_stream(struct node *node, uint64_t offset)
+{
+	int error = streamable(node, WRITE);
+	if (error == NONE)
+		result.words[1] = (uint32_t)output_new(begin_stream(node->number, offset, 0));
+	return done(error, 4);
+}
+
+METHOD("append-via-stream") void *append_via_stream(struct node *node)
+{
+	int error = streamable(node, WRITE);
+	if (error == NONE)
+		result.words[1] = (uint32_t)output_new(begin_stream(node->number, 0, 1));
+	return done(error, 4);
 }
 
 /* --- What is told of an inode */

@@ -26,9 +26,10 @@ use wasmtime::component::{
 };
 use wasmtime::{AsContextMut as _, StoreContextMut};
 
-use super::{from_val, to_val, watch};
-use crate::host::CallError;
+use super::value::{from_val, to_val};
+use super::watch;
 use crate::value::{Handle, Value};
+use crate::words::CallError;
 
 /// Whoever answers an import.
 pub(crate) trait Callee: Send + Sync {

@@ -4,10 +4,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{CallError, Component, parts};
+use super::component::Component;
+use super::parts;
 use crate::engine::{Body, Callee, Engine, Failure, Inner, Journal, Limits, LoadError, Mold};
 use crate::model::Model;
 use crate::value::{Handle, Value};
+use crate::words::CallError;
 
 /// One Store, one instance.
 pub struct Bare {

@@ -5,20 +5,20 @@
 //! Not covered: results that nothing is known about; two bodies compare these.
 
 use super::core::{Core, Stop};
-use super::words::{CallError, Cause};
-use crate::model::{Effect, Returns};
+use crate::model::{Effect, Model, Returns};
 use crate::shape::Shape;
 use crate::table::{Bad, Table};
 use crate::value::Value;
+use crate::words::{CallError, Cause};
 
 impl Core {
     pub(super) fn check_arguments(
         &mut self,
+        model: &Model,
         client: u32,
         function: usize,
         args: &[Value],
     ) -> Result<(), CallError> {
-        let model = self.model.clone();
         let function = &model.functions[function];
         if args.len() != function.params.len() {
             return Err(CallError::Count {
@@ -73,6 +73,7 @@ impl Core {
     /// Whether the result is one that the interface, and the slot, allow.
     pub(super) fn check_result(
         &mut self,
+        model: &Model,
         function: usize,
         args: &[Value],
         result: Option<&Value>,
@@ -80,7 +81,6 @@ impl Core {
         if !self.policy.checks {
             return Ok(());
         }
-        let model = self.model.clone();
         let function = &model.functions[function];
         if let (Effect::State { from, when, .. }, Some(Value::Handle(handle))) =
             (&function.effect, args.first())

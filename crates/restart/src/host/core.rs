@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use super::words::{
-    CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats, sample,
-};
 use crate::body::{Body, Inner};
 use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
 use crate::keep::Kept;
 use crate::model::{Model, Passing, Role};
-use crate::table::{Bad, Sealed, Slot, Table};
+use crate::table::{Bad, Sealed, Table};
 use crate::value::{Handle, Value};
+use crate::words::{
+    CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats, sample,
+};
 
 /// A second fault may strike while a body is made ready. Three in a row are no accident.
 pub(super) const RESET_TRIES: u32 = 3;
@@ -46,6 +46,8 @@ pub(super) struct Core {
     pub(super) gone: Option<CallError>,
     pub(super) spare: Arc<Mutex<Option<Vec<Body>>>>,
     pub(super) worker: Option<mpsc::Sender<Vec<Body>>>,
+    /// Told of each reset: who brings objects back while the machine is idle.
+    pub(super) idle: Option<mpsc::Sender<()>>,
     pub(super) listener: Option<Listener>,
     pub(super) made: Vec<Vec<Inner>>,
     /// What the next process of the host will know.
@@ -128,6 +130,16 @@ impl Core {
         replaying: bool,
     ) -> Result<Option<Value>, Stop> {
         let model = self.model.clone();
+        self.run_of(&model, function, args, replaying)
+    }
+
+    fn run_of(
+        &mut self,
+        model: &Model,
+        function: usize,
+        args: &[Value],
+        replaying: bool,
+    ) -> Result<Option<Value>, Stop> {
         let mut first: Option<Option<Value>> = None;
         for (which, body) in self.bodies.iter_mut().enumerate() {
             if !self.imports.is_empty() {
@@ -160,14 +172,15 @@ impl Core {
                 Some(_) => {}
             }
         }
-        if self
-            .made
-            .iter()
-            .any(|made| made.len() != self.made[0].len() || made.len() > 1)
-        {
+        let most = usize::from(matches!(
+            model.functions[function].role,
+            Role::Create { .. }
+        ));
+        let odd = |made: &Vec<Inner>| made.len() != self.made[0].len() || made.len() > most;
+        if self.made.iter().any(odd) {
             return Err(Stop::Failed(
                 Cause::Range,
-                "a call gave more than one object".into(),
+                format!("a call gave more objects than {most}"),
             ));
         }
         Ok(first.unwrap_or_default())
@@ -280,6 +293,10 @@ impl Core {
             self.stats.renewed += u64::from(renewed);
         }
         sample(&mut self.stats.reset_ns, begin.elapsed());
+        if let Some(idle) = &self.idle {
+            // It ends with the host.
+            let _ = idle.send(());
+        }
         if let Some(listener) = &self.listener {
             listener(&Report {
                 component: self.name.clone(),
@@ -389,11 +406,11 @@ impl Core {
 
     fn attempt(
         &mut self,
+        model: &Model,
         client: u32,
         function: usize,
         args: &[Value],
     ) -> Result<Option<Value>, Stop> {
-        let model = self.model.clone();
         for (arg, param) in args.iter().zip(&model.functions[function].params) {
             if param.passing != Passing::Value
                 && let Some(handle) = arg.handle()
@@ -408,8 +425,8 @@ impl Core {
         }
         self.bring_keys(function, args)?;
         self.rename_for(function, args)?;
-        let result = self.run(function, args, false)?;
-        self.check_result(function, args, result.as_ref())?;
+        let result = self.run_of(model, function, args, false)?;
+        self.check_result(model, function, args, result.as_ref())?;
         if self.bodies.len() > 1 && self.policy.compare_every != 0 {
             self.since_compare += 1;
             if self.since_compare >= self.policy.compare_every {
@@ -424,48 +441,9 @@ impl Core {
         {
             self.end_children(handle)?;
         }
-        let result = self.record(client, function, args, result)?;
+        let result = self.record(model, client, function, args, result)?;
         self.write_down(client, function, args, result.as_ref());
         Ok(result)
-    }
-
-    /// Ends in the bodies what was made from an object that ends, the last made first. The table follows when all of it has succeeded.
-    fn end_children(&mut self, handle: Handle) -> Result<(), Stop> {
-        // A hint before the record is read: a damaged one names no resource, or another one.
-        let resources = &self.model.resources;
-        let ends = |slot: &mut Slot| {
-            let resource = resources.get(slot.resource());
-            resource.is_some_and(|resource| resource.children_end)
-        };
-        if !self.table.slot(handle).is_ok_and(ends) {
-            return Ok(());
-        }
-        let all = self.table.descendants(handle);
-        let all = all.map_err(|bad| self.bad(bad))?;
-        for child in all.into_iter().rev() {
-            self.end_inner(child)?;
-        }
-        Ok(())
-    }
-
-    /// Ends an object in the bodies, where it is there.
-    fn end_inner(&mut self, handle: Handle) -> Result<(), Stop> {
-        let epoch = self.epoch;
-        let inner = match self.table.slot(handle) {
-            Ok(slot) if slot.epoch == epoch => std::mem::take(&mut slot.inner),
-            Ok(slot) if slot.epoch.get().is_none() => return Err(unknown(&mut slot.epoch)),
-            _ => return Ok(()),
-        };
-        let mut outcome = Ok(());
-        for (which, (body, inner)) in self.bodies.iter_mut().zip(inner).enumerate() {
-            if !self.imports.is_empty() {
-                open(&self.journal).begin(true, which);
-            }
-            if let Err(failure) = body.discard(inner) {
-                outcome = Err(failed(failure));
-            }
-        }
-        outcome
     }
 
     pub(super) fn call(
@@ -478,24 +456,26 @@ impl Core {
         // One thread at a time writes: no read-modify-write is needed.
         let calls = self.calls.load(Ordering::Relaxed);
         self.calls.store(calls + 1, Ordering::Relaxed);
-        self.check_arguments(client, function, args)?;
-        let outcome = self.repeat(client, function, args);
+        // Once: an atomic counter costs as much as a check.
+        let model = self.model.clone();
+        self.check_arguments(&model, client, function, args)?;
+        let outcome = self.repeat(&model, client, function, args);
         self.settle();
         outcome
     }
 
     fn repeat(
         &mut self,
+        model: &Model,
         client: u32,
         function: usize,
         args: &[Value],
     ) -> Result<Option<Value>, CallError> {
-        let name = || self.model.functions[function].name.clone();
-        let (component, of) = (self.name.clone(), name());
+        let of = || model.functions[function].name.clone();
         let mut noticed: Option<Instant> = None;
         let mut last = Cause::Trap;
         for _ in 0..=self.policy.redo_max {
-            let (cause, detail) = match self.attempt(client, function, args) {
+            let (cause, detail) = match self.attempt(model, client, function, args) {
                 Ok(result) => {
                     self.in_a_row = 0;
                     if let Some(noticed) = noticed {
@@ -507,8 +487,8 @@ impl Core {
                 Err(Stop::Callee(source)) => {
                     self.recover(Cause::Callee, Some(function), source.to_string())?;
                     return Err(CallError::Callee {
-                        component,
-                        function: of,
+                        component: self.name.clone(),
+                        function: of(),
                         source: Box::new(source),
                     });
                 }
@@ -519,15 +499,15 @@ impl Core {
             self.recover(cause, Some(function), detail)?;
             if !self.policy.recover {
                 return Err(CallError::Failed {
-                    component,
-                    function: of,
+                    component: self.name.clone(),
+                    function: of(),
                     cause,
                 });
             }
             if !self.imports.is_empty() && open(&self.journal).overflow() {
                 return Err(CallError::TooLong {
-                    component,
-                    function: of,
+                    component: self.name.clone(),
+                    function: of(),
                     cause,
                     max: ENTRIES_MAX,
                 });
@@ -535,8 +515,8 @@ impl Core {
             self.rebuild_eagerly();
         }
         Err(CallError::Poison {
-            component,
-            function: of,
+            component: self.name.clone(),
+            function: of(),
             attempts: self.policy.redo_max + 1,
             cause: last,
         })
@@ -561,35 +541,6 @@ impl Core {
             if let Err(Stop::Failed(cause, detail)) = whole {
                 let _ = self.recover(cause, None, detail);
             }
-        }
-    }
-
-    pub(super) fn discard(&mut self, client: u32, handle: Handle) -> Result<(), CallError> {
-        let stale = || CallError::Stale {
-            component: self.name.clone(),
-        };
-        let slot = self.table.slot(handle).map_err(|_| stale())?;
-        if slot.owner() != client {
-            return Err(CallError::Foreign {
-                component: self.name.clone(),
-                function: "discard".into(),
-            });
-        }
-        let resource = slot.resource();
-        let back = match self.model.resources.get(resource) {
-            Some(resource) if resource.closes => self.rebuild(handle),
-            _ => Ok(()),
-        };
-        let ended = back
-            .and_then(|()| self.end_children(handle))
-            .and_then(|()| self.end_inner(handle));
-        self.forget(handle);
-        self.write_discard(handle);
-        match ended {
-            Err(Stop::Failed(cause, detail)) => self.recover(cause, None, detail),
-            Err(Stop::Callee(error)) => self.recover(Cause::Callee, None, error.to_string()),
-            Err(Stop::Refused(error)) => Err(error),
-            Ok(()) => Ok(()),
         }
     }
 }

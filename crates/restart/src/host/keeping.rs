@@ -5,13 +5,13 @@
 //!  2. What is repeated calls no component: objects come back later, when they are used.
 
 use super::core::Core;
-use super::words::Kept as State;
 use crate::engine::LoadError;
 use crate::keep::Kept;
 use crate::model::{Effect, Model, Role};
 use crate::table::{Slot, Table};
 use crate::value::{Handle, Value};
 use crate::wire::{Bytes, Rest, Wire, parsed, part, variants};
+use crate::words::Kept as State;
 
 /// What is written down.
 enum Entry {

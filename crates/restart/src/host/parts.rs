@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use super::{ASSERTION, CONSOLE, CallError, Component, Console, Stream};
+use super::component::{ASSERTION, CONSOLE, Component, Console, Stream};
 use crate::body::{Body, Maker};
 use crate::engine::{
     Callee, Engine, Image, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
@@ -10,6 +10,7 @@ use crate::engine::{
 use crate::model::{Model, Passing, Role};
 use crate::process::{Function, Start};
 use crate::value::{Handle, Value};
+use crate::words::CallError;
 
 /// Bodies that stand ready.
 type Spare = Arc<Mutex<Option<Vec<Body>>>>;

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use super::core::{Core, Stop, failed, unknown};
-use super::words::{CallError, Cause, sample};
 use crate::body::Inner;
 use crate::model::{Effect, Role, When};
 use crate::shape::Shape;
 use crate::table::{Bad, PIECE, Record, Sealed};
 use crate::value::{Handle, Value};
+use crate::words::{CallError, Cause, sample};
 
 impl Core {
     /// Makes the object behind a handle exist in the present bodies: parents first, creation, way to its state, data, fields.

@@ -3,24 +3,25 @@
 //! Invariant: nothing is noted of a call that failed, or whose results differed.
 
 use super::core::{Core, Stop};
-use super::words::Cause;
-use crate::model::{Effect, Identity, Role, Source};
+use crate::model::{Effect, Identity, Model, Role, Source};
 use crate::table::{Keeper, Record, Slot};
 use crate::value::{Handle, Value};
+use crate::words::Cause;
 
 impl Core {
     /// Notes what a call has changed.
     pub(super) fn record(
         &mut self,
+        model: &Model,
         client: u32,
         function: usize,
         args: &[Value],
         mut result: Option<Value>,
     ) -> Result<Option<Value>, Stop> {
-        let inner = self.inner();
-        if let Role::Create { resource, parent } = self.model.functions[function].role {
+        if let Role::Create { resource, parent } = model.functions[function].role {
+            let inner = self.inner();
             if inner.len() == self.bodies.len() {
-                let handle = match self.model.resources[resource].identity {
+                let handle = match model.resources[resource].identity {
                     None => {
                         let record = self.new_record(client, function, args, (resource, parent));
                         self.table.insert(record, self.epoch, inner)
@@ -36,7 +37,7 @@ impl Core {
                 replace(&mut result, handle);
             }
         } else {
-            self.record_change(function, args, result.as_ref());
+            self.record_change(model, function, args, result.as_ref());
         }
         Ok(result)
     }
@@ -75,7 +76,7 @@ impl Core {
                 self.table.insert_at(handle, record)?;
             }
             (Role::Create { .. }, None) => {}
-            _ => self.record_change(function, args, result.as_ref()),
+            _ => self.record_change(&self.model.clone(), function, args, result.as_ref()),
         }
         Some(())
     }
@@ -105,13 +106,18 @@ impl Core {
     }
 
     /// What a call that made nothing has changed.
-    fn record_change(&mut self, function: usize, args: &[Value], result: Option<&Value>) {
-        let model = self.model.clone();
+    fn record_change(
+        &mut self,
+        model: &Model,
+        function: usize,
+        args: &[Value],
+        result: Option<&Value>,
+    ) {
         match model.functions[function].role {
             Role::Create { .. } => {}
             Role::Method { .. } => {
                 if let Some(handle) = args.first().and_then(Value::handle) {
-                    self.apply(handle, function, args, result);
+                    self.apply(model, handle, function, args, result);
                 }
             }
             Role::Terminal { parameter } => {
@@ -134,12 +140,18 @@ impl Core {
         }
     }
 
-    fn apply(&mut self, handle: Handle, function: usize, args: &[Value], result: Option<&Value>) {
-        let model = self.model.clone();
-        let key = self.key(handle);
+    fn apply(
+        &mut self,
+        model: &Model,
+        handle: Handle,
+        function: usize,
+        args: &[Value],
+        result: Option<&Value>,
+    ) {
         let number = |place: usize| args.get(place).and_then(Value::number);
         let effect = &model.functions[function].effect;
         if let Effect::Write { when, .. } | Effect::Truncate { when, .. } = effect {
+            let key = self.key(handle);
             if let Some(keeper) = self.table.keeper(handle, key.as_ref())
                 && when.holds(result)
             {
@@ -148,7 +160,7 @@ impl Core {
             return;
         }
         if let Effect::Put { .. } | Effect::Delete { .. } = effect {
-            let epoch = self.epoch;
+            let (epoch, key) = (self.epoch, self.key(handle));
             if let Some(keeper) = self.table.keeper(handle, key.as_ref()) {
                 keep_key(keeper, effect, args, result, epoch);
             }
@@ -164,15 +176,19 @@ impl Core {
             } if when.holds(result) => slot.update(|record| {
                 record.state = *to;
                 let path = &model.resources[record.resource].paths[*to];
-                record
-                    .remembered
-                    .retain(|(f, _)| path.contains(f) && *f != function);
+                record.remembered.retain(|(f, _)| path.contains(f));
                 if path.contains(&function) {
                     let kept = remember
                         .iter()
-                        .filter_map(|place| Some((*place, args.get(*place)?.clone())))
-                        .collect();
-                    record.remembered.push((function, kept));
+                        .filter_map(|place| Some((*place, args.get(*place)?.clone())));
+                    // In the room of the last call's, where there was one.
+                    match record.remembered.iter_mut().find(|(f, _)| *f == function) {
+                        Some((_, room)) => {
+                            room.clear();
+                            room.extend(kept);
+                        }
+                        None => record.remembered.push((function, kept.collect())),
+                    }
                 }
             }),
             Effect::Field {

@@ -15,15 +15,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::component::Component;
 use super::core::{Core, RESET_TRIES, Stop};
 use super::parts::Parts;
-use super::words::{CallError, Policy};
-use super::{Component, Host};
+use super::unit::Host;
 use crate::body::{Body, Inner};
 use crate::engine::LoadError;
 use crate::model::{InUse, Model, Returns, Role};
 use crate::table::{PIECE, Sealed};
 use crate::value::{Handle, Value};
+use crate::words::{CallError, Policy};
 
 /// What an upgrade came to.
 #[derive(Debug, Clone, Copy)]
@@ -314,7 +315,7 @@ impl Core {
             }
             if args.len() == function.params.len() {
                 let result = self.run(place, &args, true)?;
-                self.check_result(place, &args, result.as_ref())?;
+                self.check_result(&self.model.clone(), place, &args, result.as_ref())?;
             }
         }
         Ok(())

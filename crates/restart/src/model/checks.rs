@@ -1,6 +1,6 @@
 //! That a replay is possible: arguments are remembered, data are given back, no object needs itself.
 
-use super::{Effect, Model, ModelError, Passing, Role};
+use super::words::{Effect, Model, ModelError, Passing, Role};
 
 impl Model {
     /// Each call of a replay finds its arguments among those remembered, by whatever way a state was reached.
@@ -96,11 +96,14 @@ impl Model {
         loop {
             let mut changed = false;
             for (index, resource) in self.resources.iter().enumerate() {
+                // One that nobody makes waits for nobody.
+                let none = resource.creators.is_empty();
                 if !makeable[index]
-                    && resource
-                        .creators
-                        .iter()
-                        .any(|(_, parent)| parent.is_none_or(|p| makeable[p]))
+                    && (none
+                        || resource
+                            .creators
+                            .iter()
+                            .any(|(_, parent)| parent.is_none_or(|p| makeable[p])))
                 {
                     (makeable[index], changed) = (true, true);
                 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Effect, Model, Role, When};
+use super::words::{Effect, Model, Role, When};
 
 impl Model {
     #[must_use]

@@ -6,16 +6,7 @@
 //! Invariant: asking changes nothing, and the answer holds no object.
 
 use super::sidecar::ResourceEntry;
-use super::{Effect, Model, ModelError, Role};
-
-/// How objects of a resource are told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// The function that says what an object is.
-    pub of: usize,
-    /// The function that makes the object of an identity.
-    pub again: usize,
-}
+use super::words::{Effect, Identity, Model, ModelError, Role};
 
 impl Model {
     pub(super) fn identity(

@@ -2,7 +2,7 @@
 
 use wit_parser::{FunctionKind, Handle, Resolve, Type, TypeDefKind, TypeId};
 
-use super::{Effect, Function, ModelError, Param, Passing, Role};
+use super::words::{Effect, Function, ModelError, Param, Passing, Role};
 use crate::shape::Shape;
 
 /// Types through their aliases.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 
-use super::{Effect, Model, ModelError, Passing, Returns, Role, Source, When};
+use super::words::{Effect, Model, ModelError, Passing, Returns, Role, Source, When};
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -36,6 +36,9 @@ pub(super) struct ResourceEntry {
     pub(super) again: Option<String>,
     #[serde(default)]
     closes: bool,
+    /// No function gives one.
+    #[serde(default)]
+    never: bool,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -73,6 +76,9 @@ struct FunctionEntry {
     /// The list in its result never holds more than one object.
     #[serde(default)]
     gives_one: bool,
+    /// Its result never holds an object, although its type does.
+    #[serde(default)]
+    gives_none: bool,
     returns: Option<ReturnsEntry>,
 }
 
@@ -127,7 +133,8 @@ impl Model {
     fn complete_function(&mut self, index: usize, sidecar: &Sidecar) -> Result<(), ModelError> {
         let path = self.functions[index].path();
         let entry = sidecar.function.get(&path);
-        self.functions[index].gives_one(entry.is_some_and(|e| e.gives_one))?;
+        let told = |of: fn(&FunctionEntry) -> bool| entry.is_some_and(of);
+        self.functions[index].gives_one(told(|e| e.gives_one), told(|e| e.gives_none))?;
         if let Role::Create { resource, .. } = self.functions[index].role
             && let Some(name) = entry.and_then(|e| e.parent.as_ref())
         {
@@ -359,7 +366,7 @@ impl Model {
                 }
                 Role::Create { .. } | Role::Free => None,
             };
-            let makes = |f: &super::Function| match f.role {
+            let makes = |f: &super::words::Function| match f.role {
                 Role::Create {
                     parent: Some(place),
                     ..
@@ -455,8 +462,14 @@ impl Model {
         if let Some(entry) = sidecar.resource.get(&path) {
             self.identity(index, entry)?;
         }
-        if self.resources[index].creators.is_empty() {
-            return Err(ModelError::NoCreator(path));
+        let never = sidecar.resource.get(&path).is_some_and(|e| e.never);
+        match (self.resources[index].creators.first(), never) {
+            (None, false) => return Err(ModelError::NoCreator(path)),
+            (Some((creator, _)), true) => {
+                return Err(self.functions[*creator]
+                    .unsupported("an object of a resource with never = true"));
+            }
+            _ => {}
         }
         for (creator, parent) in self.resources[index].creators.clone() {
             let function = &self.functions[creator];

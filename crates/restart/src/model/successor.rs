@@ -9,7 +9,7 @@
 //!
 //! Not covered: functions whose types stay and whose meaning changes. The trial replay sees what the host knows of results.
 
-use super::{Effect, Function, Model, Passing, Returns, Role};
+use super::words::{Effect, Function, Model, Passing, Returns, Role};
 use crate::shape::Shape;
 
 /// What objects that live have, by resource.
@@ -62,7 +62,11 @@ impl Model {
         let paths = |model: &Self| -> (Vec<String>, Vec<String>) {
             (
                 model.functions.iter().map(Function::path).collect(),
-                model.resources.iter().map(super::Resource::path).collect(),
+                model
+                    .resources
+                    .iter()
+                    .map(super::words::Resource::path)
+                    .collect(),
             )
         };
         let ((old_functions, old_resources), (functions, resources)) = (paths(old), paths(self));
@@ -94,9 +98,9 @@ impl Model {
     fn each(
         &self,
         old: &Self,
-        make: impl Fn(&super::Resource, &super::Resource) -> Vec<usize>,
+        make: impl Fn(&super::words::Resource, &super::words::Resource) -> Vec<usize>,
     ) -> Vec<Vec<usize>> {
-        let of = |new: &super::Resource| {
+        let of = |new: &super::words::Resource| {
             let before = old.resources.iter().find(|old| old.path() == new.path());
             make(new, before.unwrap_or(new))
         };
@@ -116,7 +120,7 @@ impl Model {
             let field = |at: usize| before.map_or_else(String::new, |old| old.fields[at].clone());
             let path = |path: &Vec<usize>| path.iter().map(|f| places.functions[*f]).collect();
             let paths: Vec<Vec<usize>> = resource.paths.iter().map(path).collect();
-            super::Resource {
+            super::words::Resource {
                 // A state that is gone keeps its place; no object is in it, and no function leads there.
                 states: arranged(&resource.states, states, name),
                 paths: arranged(&paths, states, |_| Vec::new()),
@@ -127,7 +131,7 @@ impl Model {
                     .map(|(f, parameter, field)| (places.functions[*f], *parameter, fields[*field]))
                     .collect(),
                 data: resource.data.map(|f| places.functions[f]),
-                identity: resource.identity.map(|identity| super::Identity {
+                identity: resource.identity.map(|identity| super::words::Identity {
                     of: places.functions[identity.of],
                     again: places.functions[identity.again],
                 }),
@@ -233,7 +237,11 @@ fn shape(of: &mut Shape, places: &Places) {
 }
 
 /// Whether objects of one resource can go on.
-fn fits(old: &super::Resource, new: &super::Resource, live: &InUse) -> Result<(), String> {
+fn fits(
+    old: &super::words::Resource,
+    new: &super::words::Resource,
+    live: &InUse,
+) -> Result<(), String> {
     let name = old.path();
     if old.states[0] != new.states[0] {
         return Err(format!(

@@ -17,13 +17,14 @@ use steadfast_sys::tick::Ticks;
 use steadfast_sys::{cpu, signals};
 use wasmtime::component::ResourceAny;
 
-use super::{Asked, Fault, Opening, Order, Outcome, Reply};
+use super::message::{Fault, Opening, Order, Outcome, Reply};
 use crate::engine::{
-    Body, Callee, Engine, Failure, Image, Import, ImportFunction, Journal, Limits, Mold, open,
+    Asked, Body, Callee, Engine, Failure, Image, Import, ImportFunction, Journal, Limits, Mold,
+    open,
 };
-use crate::host::CallError;
 use crate::value::{Handle, Value};
 use crate::wire::{Bytes, Line};
+use crate::words::CallError;
 
 /// What the host answers by [`Order::Answer`]; a host that is gone ends the process.
 struct Host {

@@ -2,7 +2,9 @@
 //!
 //! Not covered: pointers and lengths of the host's own structures, whose change ends the process or is the allocator's business.
 
-use super::{Keeper, Record, Slot, Table};
+use super::keeper::Keeper;
+use super::slot::{Record, Slot};
+use super::slots::Table;
 use crate::value::Value;
 
 /// A number below the one given.

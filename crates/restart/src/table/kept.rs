@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use super::keeper::{Cell, Extent, Keeper};
 use super::sealed::Sealed;
-use super::{Cell, Extent, Keeper, Named, Record, Slot, Table};
+use super::slot::{Named, Record, Slot};
+use super::slots::Table;
 use crate::value::Handle;
 use crate::wire::{Bytes, Rest, Wire};
 
@@ -168,7 +170,7 @@ impl Table {
         };
         if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok()) {
             parent.children.push(handle);
-            parent.children_sum = parent.children_sum.wrapping_add(super::share(handle));
+            parent.children_sum = parent.children_sum.wrapping_add(super::slot::share(handle));
         }
         self.count();
         Some(())

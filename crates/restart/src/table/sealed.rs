@@ -27,6 +27,13 @@ impl PartialEq<u64> for Sealed {
     }
 }
 
+/// Why a handle cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bad {
+    Stale,
+    Corrupt,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@ mod script;
 
 use script::{Code, Fs, Stat};
 
+const STREAMS: &str = "wasi:io/streams@0.2.0#";
 const T: &str = "wasi:filesystem/types@0.2.0#";
 
 /// The component with those that it calls.
@@ -24,6 +25,7 @@ pub(crate) struct System {
     edge: Edge,
     others: [Edge; 2],
     opened: Vec<Option<Handle>>,
+    streams: Vec<Handle>,
     /// What happens before each operation: a reset of each of the three, bit by bit; 8: a bit flips in the second of two bodies.
     crash: u8,
     flips: usize,
@@ -51,6 +53,7 @@ impl System {
             edge: own,
             others: [edge("keyvalue"), edge("fs")],
             opened: vec![Some(root.expect("a directory"))],
+            streams: Vec::new(),
             crash,
             flips: 0,
         }
@@ -61,6 +64,38 @@ impl System {
     }
 
     fn call(&mut self, name: &str, args: &[Value]) -> Result<Option<Value>, Code> {
+        match self.answer(&format!("{T}{name}"), args) {
+            Some(Value::Result(Ok(value))) => Ok(value.map(|value| *value)),
+            Some(Value::Result(Err(Some(code)))) => match *code {
+                Value::Enum(code) => Err(code),
+                other => panic!("{name} gave {other:?}"),
+            },
+            other => Ok(other),
+        }
+    }
+
+    /// A method of a stream; none where it is closed.
+    fn stream(&mut self, name: &str, stream: usize, more: &[Value]) -> Option<Option<Value>> {
+        let args = [&[self.streams[stream].into()][..], more].concat();
+        match self.answer(&format!("{STREAMS}[method]{name}"), &args) {
+            Some(Value::Result(Ok(value))) => Some(value.map(|value| *value)),
+            Some(Value::Result(Err(Some(why)))) => {
+                assert_eq!(*why, Value::Variant("closed".into(), None), "{name}");
+                None
+            }
+            other => panic!("{name} gave {other:?}"),
+        }
+    }
+
+    fn begin(&mut self, name: &str, args: &[Value]) -> Result<usize, Code> {
+        let made = self.call(&format!("[method]descriptor.{name}"), args)?;
+        let made = made.and_then(|value| value.handle()).expect("a stream");
+        self.streams.push(made);
+        Ok(self.streams.len() - 1)
+    }
+
+    /// What happens before each operation, and the operation.
+    fn answer(&mut self, path: &str, args: &[Value]) -> Option<Value> {
         if self.crash & FLIP != 0 {
             // Odd steps over the stack, which comes first, and data.
             self.flips += 1;
@@ -75,15 +110,7 @@ impl System {
                 edge.reset().expect("it comes back");
             }
         }
-        let answer = self.edge.invoke(&format!("{T}{name}"), args);
-        match answer.expect("an answer") {
-            Some(Value::Result(Ok(value))) => Ok(value.map(|value| *value)),
-            Some(Value::Result(Err(Some(code)))) => match *code {
-                Value::Enum(code) => Err(code),
-                other => panic!("{name} gave {other:?}"),
-            },
-            other => Ok(other),
-        }
+        self.edge.invoke(path, args).expect("an answer")
     }
 
     fn resets(&self) -> u64 {
@@ -171,6 +198,50 @@ impl Fs for System {
         Ok(written.and_then(|value| value.number()).expect("a number"))
     }
 
+    fn reads(&mut self, fd: usize, offset: u64) -> Result<usize, Code> {
+        self.begin("read-via-stream", &[self.handle(fd), offset.into()])
+    }
+
+    fn writes(&mut self, fd: usize, offset: u64) -> Result<usize, Code> {
+        self.begin("write-via-stream", &[self.handle(fd), offset.into()])
+    }
+
+    fn appends(&mut self, fd: usize) -> Result<usize, Code> {
+        self.begin("append-via-stream", &[self.handle(fd)])
+    }
+
+    fn next(&mut self, stream: usize, length: u64) -> Option<Vec<u8>> {
+        match self.stream("input-stream.read", stream, &[length.into()])? {
+            Some(Value::Bytes(bytes)) => Some(bytes),
+            Some(Value::List(none)) if none.is_empty() => Some(Vec::new()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn skip(&mut self, stream: usize, length: u64) -> Option<u64> {
+        let skipped = self.stream("input-stream.blocking-skip", stream, &[length.into()])?;
+        skipped.and_then(|value| value.number())
+    }
+
+    fn put(&mut self, stream: usize, bytes: &[u8]) -> bool {
+        let room = self.stream("output-stream.check-write", stream, &[]);
+        let room = room.flatten().and_then(|value| value.number());
+        assert!(room >= Some(bytes.len() as u64));
+        let write = "output-stream.blocking-write-and-flush";
+        self.stream(write, stream, &[bytes.into()]).is_some()
+    }
+
+    fn zeroes(&mut self, stream: usize, length: u64) -> bool {
+        let write = "output-stream.write-zeroes";
+        self.stream(write, stream, &[length.into()]).is_some()
+    }
+
+    fn end(&mut self, stream: usize) {
+        self.edge
+            .discard(self.streams[stream])
+            .expect("it was open");
+    }
+
     fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code> {
         let args = [self.handle(fd), size.into()];
         self.call("[method]descriptor.set-size", &args).map(drop)
@@ -251,6 +322,8 @@ impl Fs for System {
 struct Tmpfs {
     folder: PathBuf,
     opened: Vec<Option<File>>,
+    /// Where each stream is; of one that appends nowhere.
+    streams: Vec<(File, Option<u64>)>,
 }
 
 /// Its number in asm-generic/fcntl.h.
@@ -265,11 +338,25 @@ impl Tmpfs {
         Self {
             folder,
             opened: vec![Some(root)],
+            streams: Vec::new(),
         }
     }
 
     fn file(&self, fd: usize) -> &File {
         self.opened[fd].as_ref().expect("open")
+    }
+
+    /// A stream, where a read or write of nothing says that the descriptor allows it.
+    fn begin(
+        &mut self,
+        fd: usize,
+        at: Option<u64>,
+        allowed: std::io::Result<usize>,
+    ) -> Result<usize, Code> {
+        code(allowed)?;
+        let file = self.file(fd).try_clone().expect("another descriptor");
+        self.streams.push((file, at));
+        Ok(self.streams.len() - 1)
     }
 
     fn path(&self, dir: usize, path: &str) -> PathBuf {
@@ -342,6 +429,56 @@ impl Fs for Tmpfs {
     fn write(&mut self, fd: usize, bytes: &[u8], offset: u64) -> Result<u64, Code> {
         code(self.file(fd).write_at(bytes, offset)).map(|n| n as u64)
     }
+
+    fn reads(&mut self, fd: usize, offset: u64) -> Result<usize, Code> {
+        let allowed = self.file(fd).read_at(&mut [0], offset);
+        self.begin(fd, Some(offset), allowed)
+    }
+
+    fn writes(&mut self, fd: usize, offset: u64) -> Result<usize, Code> {
+        let allowed = self.file(fd).write_at(&[], offset);
+        self.begin(fd, Some(offset), allowed)
+    }
+
+    fn appends(&mut self, fd: usize) -> Result<usize, Code> {
+        let allowed = self.file(fd).write_at(&[], 0);
+        self.begin(fd, None, allowed)
+    }
+
+    fn next(&mut self, stream: usize, length: u64) -> Option<Vec<u8>> {
+        let (file, at) = &mut self.streams[stream];
+        let at = at.as_mut().expect("it reads");
+        let mut bytes = vec![0; usize::try_from(length).expect("short")];
+        let n = file.read_at(&mut bytes, *at).expect("it may be read");
+        bytes.truncate(n);
+        *at += n as u64;
+        (length == 0 || n > 0).then_some(bytes)
+    }
+
+    fn skip(&mut self, stream: usize, length: u64) -> Option<u64> {
+        let (file, at) = &mut self.streams[stream];
+        let at = at.as_mut().expect("it reads");
+        let size = file.metadata().expect("open").len();
+        let by = length.min(size.saturating_sub(*at));
+        *at += by;
+        (length == 0 || by > 0).then_some(by)
+    }
+
+    fn put(&mut self, stream: usize, bytes: &[u8]) -> bool {
+        let (file, at) = &mut self.streams[stream];
+        let end = file.metadata().expect("open").len();
+        let written = file.write_at(bytes, at.unwrap_or(end)).expect("written");
+        if let Some(at) = at {
+            *at += written as u64;
+        }
+        written == bytes.len()
+    }
+
+    fn zeroes(&mut self, stream: usize, length: u64) -> bool {
+        self.put(stream, &vec![0; usize::try_from(length).expect("short")])
+    }
+
+    fn end(&mut self, _stream: usize) {}
 
     fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code> {
         code(self.file(fd).set_len(size))
@@ -477,4 +614,32 @@ fn a_listing_goes_on_behind_the_name_that_was_given_last() {
     let names = system.list(0).expect("a directory");
     let right: Vec<_> = (0..300).map(|n| format!("{n:03}")).collect();
     assert_eq!(names, right);
+}
+
+#[test]
+fn a_stream_ends_with_its_file_and_says_when_it_is_ready() {
+    for crash in [0, 7] {
+        let mut system = System::new(policy(), crash);
+        let fd = system.open(0, "a", "crw").expect("it is made");
+        system.write(fd, b"bytes", 0).expect("written");
+        let stream = system.reads(fd, 1).expect("a stream");
+        system.close(fd);
+        system.unlink(0, "a").expect("it had a name");
+        assert_eq!(system.next(stream, 2).as_deref(), Some(&b"yt"[..]));
+        assert_eq!(system.files(), 1, "the stream has it");
+        let of = system.streams[stream];
+        let path = format!("{STREAMS}[method]input-stream.subscribe");
+        let ready = system.answer(&path, &[of.into()]);
+        let ready = ready.and_then(|value| value.handle()).expect("a pollable");
+        for _ in 0..2 {
+            let path = "wasi:io/poll@0.2.0#[method]pollable.ready";
+            let found = system.answer(path, &[ready.into()]);
+            assert_eq!(found, Some(Value::Bool(true)), "resets of {crash:03b}");
+        }
+        system.edge.discard(ready).expect("it was given");
+        system.end(stream);
+        assert_eq!(system.files(), 0, "resets of {crash:03b}");
+        let directory = system.reads(0, 0);
+        assert_eq!(directory.err().as_deref(), Some("is-directory"));
+    }
 }

@@ -219,3 +219,33 @@ fn a_reset_brings_objects_back_at_once_where_that_is_the_policy_and_else_when_th
         assert_eq!(edge.stats().expect("stats").rebuilt, back.max(1));
     }
 }
+
+#[test]
+fn what_nobody_uses_comes_back_when_the_machine_is_idle_if_that_is_asked_for() {
+    for idle in [true, false] {
+        let policy = Policy {
+            idle,
+            spare: false,
+            ..Policy::default()
+        };
+        let host = fixture::host("lock", policy);
+        let edge = host.edge("test", "lock", &[]).expect("an edge");
+        let locks: Vec<_> = (0..50).map(|_| new(&edge)).collect();
+        for (owner, lock) in (0..).zip(&locks) {
+            assert!(take(&edge, *lock, owner));
+        }
+        edge.reset().expect("it comes back");
+        let rebuilt = || edge.stats().expect("stats").rebuilt;
+        let begin = std::time::Instant::now();
+        // An idle thread waits for the whole machine.
+        let limit = std::time::Duration::from_secs(if idle { 60 } else { 1 });
+        while rebuilt() < 50 && begin.elapsed() < limit {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(rebuilt(), if idle { 50 } else { 0 });
+        for (owner, lock) in (0..).zip(&locks) {
+            assert_eq!(holder(&edge, *lock), Some(owner));
+        }
+        assert_eq!(rebuilt(), 50, "each once");
+    }
+}

@@ -30,6 +30,17 @@ pub(crate) trait Fs {
     fn close(&mut self, fd: usize);
     fn read(&mut self, fd: usize, length: u64, offset: u64) -> Result<Vec<u8>, Code>;
     fn write(&mut self, fd: usize, bytes: &[u8], offset: u64) -> Result<u64, Code>;
+    /// A stream that reads from there; of `append` one that writes at the end. Streams have numbers of their own.
+    fn reads(&mut self, fd: usize, offset: u64) -> Result<usize, Code>;
+    fn writes(&mut self, fd: usize, offset: u64) -> Result<usize, Code>;
+    fn appends(&mut self, fd: usize) -> Result<usize, Code>;
+    /// None at the end.
+    fn next(&mut self, stream: usize, length: u64) -> Option<Vec<u8>>;
+    fn skip(&mut self, stream: usize, length: u64) -> Option<u64>;
+    /// False where there is no room.
+    fn put(&mut self, stream: usize, bytes: &[u8]) -> bool;
+    fn zeroes(&mut self, stream: usize, length: u64) -> bool;
+    fn end(&mut self, stream: usize);
     fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code>;
     fn stat(&mut self, fd: usize) -> Result<Stat, Code>;
     fn stat_at(&mut self, dir: usize, path: &str) -> Result<Stat, Code>;
@@ -73,6 +84,45 @@ impl Asked<'_> {
     fn write(&mut self, fd: usize, text: &str, offset: u64) {
         let written = self.fs.write(fd, text.as_bytes(), offset);
         self.note(format!("write {text:?} at {offset}"), written);
+    }
+
+    fn reads(&mut self, fd: usize, offset: u64) -> usize {
+        let stream = self.fs.reads(fd, offset);
+        self.note(format!("reads from {offset}"), stream.as_ref().map(drop));
+        stream.unwrap_or(usize::MAX)
+    }
+
+    fn writes(&mut self, fd: usize, offset: u64) -> usize {
+        let stream = self.fs.writes(fd, offset);
+        self.note(format!("writes from {offset}"), stream.as_ref().map(drop));
+        stream.unwrap_or(usize::MAX)
+    }
+
+    fn appends(&mut self, fd: usize) -> usize {
+        let stream = self.fs.appends(fd);
+        self.note("appends", stream.as_ref().map(drop));
+        stream.unwrap_or(usize::MAX)
+    }
+
+    fn next(&mut self, stream: usize, length: u64) {
+        let found = self.fs.next(stream, length);
+        let found = found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        self.note(format!("next {length}"), found);
+    }
+
+    fn skip(&mut self, stream: usize, length: u64) {
+        let skipped = self.fs.skip(stream, length);
+        self.note(format!("skip {length}"), skipped);
+    }
+
+    fn put(&mut self, stream: usize, text: &str) {
+        let put = self.fs.put(stream, text.as_bytes());
+        self.note(format!("put {text:?}"), put);
+    }
+
+    fn zeroes(&mut self, stream: usize, length: u64) {
+        let put = self.fs.zeroes(stream, length);
+        self.note(format!("zeroes {length}"), put);
     }
 
     fn set_size(&mut self, fd: usize, size: u64) {
@@ -148,6 +198,8 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("open-flags", open_flags),
     ("access", access),
     ("truncate", truncate),
+    ("streams", streams),
+    ("streams-apart", streams_apart),
     ("rename-file", rename_file),
     ("rename-directory", rename_directory),
     ("hard-links", hard_links),
@@ -237,6 +289,83 @@ fn truncate(fs: &mut Asked<'_>) {
     fs.write(fd, "again", 0);
     fs.close(fd);
     fs.show("a");
+}
+
+fn streams(fs: &mut Asked<'_>) {
+    let fd = fs.open(0, "a", "crw");
+    let out = fs.writes(fd, 0);
+    fs.put(out, "one ");
+    fs.put(out, "");
+    fs.put(out, "two ");
+    fs.zeroes(out, 2);
+    fs.put(out, "three");
+    fs.stat(fd);
+    let end = fs.appends(fd);
+    fs.put(end, " four");
+    // A stream goes on where it was, whatever others have written.
+    fs.put(out, "FIVE");
+    fs.put(end, " six");
+    fs.fs.end(end);
+    fs.fs.end(out);
+    let all = fs.reads(fd, 0);
+    fs.next(all, 0);
+    for length in [3, 5, 100, 1] {
+        fs.next(all, length);
+    }
+    let some = fs.reads(fd, 4);
+    fs.skip(some, 4);
+    fs.next(some, 4);
+    fs.skip(some, 0);
+    fs.skip(some, 1000);
+    fs.skip(some, 1);
+    fs.next(some, 1);
+    // The end moves.
+    fs.write(fd, "!", 40);
+    fs.next(some, 100);
+    let beyond = fs.reads(fd, 1000);
+    fs.next(beyond, 1);
+    // Into a hole, and over several blocks.
+    let far = fs.writes(fd, 60);
+    fs.put(far, "far");
+    for piece in 0..5 {
+        fs.put(far, &format!("{piece}").repeat(700));
+    }
+    fs.read(fd, 20, 35);
+    fs.read(fd, 10, 60 + 3 + 700 * 3 - 5);
+    fs.stat(fd);
+    fs.set_size(fd, 2);
+    fs.next(all, 1);
+    fs.put(far, "again");
+    fs.stat(fd);
+    let writes = fs.open(0, "a", "w");
+    fs.reads(writes, 0);
+    let reads = fs.open(0, "a", "r");
+    fs.writes(reads, 0);
+    fs.appends(reads);
+}
+
+fn streams_apart(fs: &mut Asked<'_>) {
+    fs.file("a", "some text");
+    fs.file("b", "other text");
+    let (a, b) = (fs.open(0, "a", "rw"), fs.open(0, "b", "r"));
+    let (one, two) = (fs.reads(a, 0), fs.reads(b, 0));
+    fs.next(one, 4);
+    fs.next(two, 5);
+    fs.rename(0, "a", 0, "c");
+    fs.next(one, 3);
+    // The stream keeps its file: neither a name nor a descriptor is left.
+    let out = fs.writes(a, 5);
+    fs.close(a);
+    fs.unlink(0, "c");
+    fs.put(out, "TEXT, and more");
+    fs.next(one, 100);
+    fs.file("a", "new");
+    fs.next(two, 100);
+    fs.next(one, 1);
+    fs.fs.end(one);
+    fs.fs.end(out);
+    fs.show("a");
+    fs.list(0);
 }
 
 fn rename_file(fs: &mut Asked<'_>) {

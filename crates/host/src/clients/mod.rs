@@ -2,31 +2,21 @@
 //!
 //! Invariant: a handle counts as kept only if it is the one that was opened first and its object answers as it must.
 
+mod counts;
 mod keys;
 mod pages;
 mod requests;
 mod threads;
 
-use serde::{Deserialize, Serialize};
 use steadfast_restart::{CallError, Edge, Handle, Value};
 
+pub(crate) use self::counts::Counts;
+use self::counts::functions;
 use self::keys::Keys;
 use self::pages::Pages;
 use self::requests::Requests;
 use self::threads::Threads;
-use crate::cli::Told;
-
-/// What a client counted.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub(crate) struct Counts {
-    pub(crate) calls: u64,
-    /// Answers that were not what they had to be.
-    pub(crate) wrong: u64,
-    /// Handles that the client had to open again.
-    pub(crate) lost: u64,
-    /// Handles that still name what they named at first.
-    pub(crate) kept: usize,
-}
+use crate::told::Told;
 
 /// What the client works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -159,14 +149,6 @@ pub(crate) struct Locks<'a> {
     locks: Vec<(Handle, Option<u32>, bool)>,
     turn: u32,
     counts: Counts,
-}
-
-fn functions<const N: usize>(edge: &Edge, names: [&str; N]) -> Result<[usize; N], CallError> {
-    let mut places = [0; N];
-    for (place, name) in places.iter_mut().zip(names) {
-        *place = edge.function(name)?;
-    }
-    Ok(places)
 }
 
 fn held(owner: Option<u32>) -> Value {

@@ -28,7 +28,7 @@ pub enum Cause {
     Replay,
     /// Another component, which it had called, gave no answer.
     Callee,
-    /// An assertion of its own, told by [`super::ASSERTION`].
+    /// An assertion of its own, told by [`crate::host::ASSERTION`].
     Assertion,
     /// The process that it ran in has ended, was silent for too long, or did not speak as it must.
     Process,
@@ -161,6 +161,8 @@ pub struct Policy {
     pub spare: bool,
     /// All objects come back at once, instead of each when it is used next.
     pub eager: bool,
+    /// Objects that nobody has used since a reset come back one by one when the machine is idle.
+    pub idle: bool,
     /// Without: a failure is an error, and all objects are lost. For comparisons.
     pub recover: bool,
     /// Results are held against their bounds, the slot's state and the keeper.
@@ -181,6 +183,7 @@ impl Default for Policy {
             rests_max: 6,
             spare: true,
             eager: false,
+            idle: false,
             recover: true,
             checks: true,
             dump: false,

@@ -1,0 +1,308 @@
+//! An edge: what a client holds, and the only way to a component.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use steadfast_sys::inherit::PiMutex;
+
+use super::core::Core;
+use crate::body::Body;
+use crate::engine::Callee;
+use crate::model::Model;
+use crate::value::{Handle, Value};
+use crate::words::{CallError, Cause, Counts, Stats};
+
+/// Enough to find a moment between two calls of a busy client.
+const LOOKS: u32 = 10;
+
+/// A component in a host.
+pub(crate) struct Unit {
+    pub(super) name: String,
+    /// Of the present version, for edges that are made now.
+    pub(super) model: Mutex<Arc<Model>>,
+    pub(super) core: PiMutex<Core>,
+    pub(super) waits: Waits,
+    pub(super) calls: Arc<AtomicU64>,
+}
+
+/// Threads that wait for something that calls of others bring about. They wait here, so none is inside a component that fails.
+#[derive(Default)]
+pub(super) struct Waits {
+    waiting: AtomicU32,
+    calls: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Waits {
+    /// A call has ended.
+    pub(super) fn wake(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            *self.calls.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl std::fmt::Debug for Unit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unit")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a client holds: it may call what the edge allows, and nothing else.
+#[derive(Debug, Clone)]
+pub struct Edge {
+    /// Whose objects it reaches.
+    pub(super) client: u32,
+    pub(super) from: String,
+    pub(super) unit: Arc<Unit>,
+    /// Of the version for which it was made; later ones keep its functions in their places.
+    pub(super) model: Arc<Model>,
+    pub(super) allowed: Arc<Vec<bool>>,
+}
+
+impl Edge {
+    /// The place of a function, by `interface#name`.
+    ///
+    /// # Errors
+    /// When there is none, or the edge does not allow it.
+    pub fn function(&self, path: &str) -> Result<usize, CallError> {
+        let place = self.model.function(path);
+        let place = place.ok_or_else(|| CallError::NoFunction {
+            component: self.unit.name.clone(),
+            function: path.into(),
+        })?;
+        if self.allowed[place] {
+            Ok(place)
+        } else {
+            Err(self.refuse(place))
+        }
+    }
+
+    fn refuse(&self, function: usize) -> CallError {
+        let function = self
+            .model
+            .functions
+            .get(function)
+            .map_or_else(|| function.to_string(), |f| f.name.clone());
+        CallError::NoEdge {
+            from: self.from.clone(),
+            to: self.unit.name.clone(),
+            function,
+        }
+    }
+
+    fn reentered(&self) -> CallError {
+        CallError::Reentered {
+            component: self.unit.name.clone(),
+        }
+    }
+
+    /// Calls a function. When the component fails meanwhile it is reset, what the arguments name is made again, and the call is repeated.
+    ///
+    /// # Errors
+    /// When the edge does not allow the function, a handle is stale, or the component fails again and again.
+    pub fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        if !self.allowed.get(function).copied().unwrap_or(false) {
+            return Err(self.refuse(function));
+        }
+        let outcome =
+            self.unit
+                .core
+                .lock()
+                .map_err(|_| self.reentered())?
+                .call(self.client, function, args);
+        self.unit.waits.wake();
+        outcome
+    }
+
+    /// Calls a function now, and again after calls of others, until `ready` holds for its result. None where that takes longer than `limit`.
+    ///
+    /// The thread waits in the host, not in the component: a reset meanwhile loses no wait. What a waiter looks for must be a state that
+    /// lasts, such as a count, and not a moment.
+    ///
+    /// # Errors
+    /// As [`Edge::call`].
+    pub fn wait(
+        &self,
+        function: usize,
+        args: &[Value],
+        limit: Duration,
+        ready: impl Fn(&Option<Value>) -> bool,
+    ) -> Result<Option<Option<Value>>, CallError> {
+        let waits = &self.unit.waits;
+        waits.waiting.fetch_add(1, Ordering::SeqCst);
+        let end = Instant::now() + limit;
+        let outcome = loop {
+            let before = *waits.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            // Not `call`, which would wake the other waiters for nothing: a look changes nothing.
+            let looked = if self.allowed.get(function).copied().unwrap_or(false) {
+                let core = self.unit.core.lock();
+                core.map_err(|_| self.reentered())
+                    .and_then(|mut core| core.call(self.client, function, args))
+            } else {
+                Err(self.refuse(function))
+            };
+            match looked {
+                Err(error) => break Err(error),
+                Ok(value) if ready(&value) => break Ok(Some(value)),
+                Ok(_) => {}
+            }
+            let calls = waits.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let rest = end.saturating_duration_since(Instant::now());
+            let (calls, timeout) = waits
+                .changed
+                .wait_timeout_while(calls, rest, |calls| *calls == before)
+                .unwrap_or_else(PoisonError::into_inner);
+            drop(calls);
+            if timeout.timed_out() {
+                break Ok(None);
+            }
+        };
+        waits.waiting.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// Calls a function by its path.
+    ///
+    /// # Errors
+    /// As [`Edge::call`].
+    pub fn invoke(&self, path: &str, args: &[Value]) -> Result<Option<Value>, CallError> {
+        self.call(self.function(path)?, args)
+    }
+
+    /// Gives an object back.
+    ///
+    /// # Errors
+    /// When the handle is stale.
+    pub fn discard(&self, handle: Handle) -> Result<(), CallError> {
+        self.unit
+            .core
+            .lock()
+            .map_err(|_| self.reentered())?
+            .discard(self.client, handle)
+    }
+
+    /// Whose component it leads to.
+    #[must_use]
+    pub fn to(&self) -> &str {
+        &self.unit.name
+    }
+
+    /// Resets the component as a failure at this moment would: for tests and for `steadfast host top`.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub fn reset(&self) -> Result<(), CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        core.recover(Cause::Asked, None, "asked for".into())?;
+        core.rebuild_eagerly();
+        Ok(())
+    }
+
+    /// Flips a bit in a component's linear memory, in one body alone, as a faulty cell or cache line would: for tests and campaigns.
+    /// False where the body or the address does not exist.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn flip(&self, body: usize, address: usize, bit: u8) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let body = core.bodies.get_mut(body);
+        Ok(body.is_some_and(|body| body.flip(address, bit)))
+    }
+
+    /// Flips a bit of what the host remembers of this component's objects, behind all checksums: for tests and campaigns. `draw` gives numbers
+    /// below the one that it is given. False where nothing lies at the place that was drawn.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn flip_record(&self, draw: &mut dyn FnMut(u64) -> u64) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        Ok(core.table.flip(draw))
+    }
+
+    /// What happened so far.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn stats(&self) -> Result<Stats, CallError> {
+        let core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let mut stats = core.stats.clone();
+        stats.objects = core.table.len();
+        stats.calls = self.calls();
+        Ok(stats)
+    }
+
+    /// How many calls were asked for so far, without waiting for the one that is under way.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.unit.calls.load(Ordering::Relaxed)
+    }
+
+    /// What happened so far, without waiting: none where every one of a few looks meets a call.
+    #[must_use]
+    pub fn look(&self) -> Option<Counts> {
+        for look in 0..LOOKS {
+            if look > 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if let Some(core) = self.unit.core.try_lock() {
+                return Some(core.counts());
+            }
+        }
+        None
+    }
+
+    /// Flips a bit of a general register of one body's own process, once it stands in the component's code: for campaigns. False where that
+    /// body has no process of its own.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn strike(&self, body: usize, register: u32, bit: u32) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let remote = core.bodies.get_mut(body).and_then(Body::remote);
+        Ok(remote.is_some_and(|remote| remote.strike(register, bit)))
+    }
+
+    /// Whether the flip that was armed last was made, or the process that was to make it is gone.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn struck(&self, body: usize) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let remote = core.bodies.get_mut(body).and_then(Body::remote);
+        Ok(remote.is_none_or(|remote| remote.struck().unwrap_or(true)))
+    }
+
+    /// What the memories of the component hold, for a dump.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn memories(&self) -> Result<Vec<Vec<u8>>, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        Ok(core
+            .bodies
+            .first_mut()
+            .map(Body::memories)
+            .unwrap_or_default())
+    }
+
+    /// How its objects come back.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl Callee for Edge {
+    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        Self::call(self, function, args)
+    }
+
+    fn discard(&self, handle: Handle) -> Result<(), CallError> {
+        Self::discard(self, handle)
+    }
+}

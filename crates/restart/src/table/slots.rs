@@ -1,0 +1,264 @@
+//! All objects of one component: places, names, and what was made from what.
+
+use std::collections::BTreeMap;
+
+use super::keeper::Keeper;
+use super::sealed::{Bad, Sealed};
+use super::slot::{Named, Record, Slot, share};
+use crate::body::Inner;
+use crate::value::Handle;
+
+/// All objects of one component.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// By resource and name.
+    pub(crate) names: BTreeMap<(usize, String), Named>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<u32>,
+    pub(super) live: usize,
+}
+
+impl Table {
+    pub(crate) fn insert(&mut self, record: Record, epoch: u64, inner: Vec<Inner>) -> Handle {
+        let checksum = record.checksum();
+        let parent = record.parent;
+        let handle = self.place(record, checksum, epoch, inner);
+        if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok()) {
+            parent.children.push(handle);
+            parent.children_sum = parent.children_sum.wrapping_add(share(handle));
+        }
+        handle
+    }
+
+    pub(super) fn place(
+        &mut self,
+        record: Record,
+        checksum: u32,
+        epoch: u64,
+        inner: Vec<Inner>,
+    ) -> Handle {
+        self.live += 1;
+        let epoch = Sealed::of(epoch);
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            (
+                slot.live,
+                slot.record,
+                slot.checksum,
+                slot.epoch,
+                slot.inner,
+            ) = (true, record, checksum, epoch, inner);
+            slot.keeper = Keeper::default();
+            return Handle {
+                index,
+                generation: slot.number(),
+            };
+        }
+        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects");
+        self.slots.push(Slot {
+            generation: Sealed::of(0),
+            live: true,
+            record,
+            checksum,
+            keeper: Keeper::default(),
+            epoch,
+            inner,
+            children: Vec::new(),
+            children_sum: 0,
+        });
+        Handle {
+            index,
+            generation: 0,
+        }
+    }
+
+    /// Notes that the component has this name now.
+    pub(crate) fn name(&mut self, key: (usize, String), record: &Record, epoch: u64) {
+        let fresh = || Named {
+            checksum: record.checksum(),
+            record: record.clone(),
+            keeper: Keeper::default(),
+            epoch: Sealed::of(epoch),
+        };
+        self.names.entry(key).or_insert_with(fresh).epoch = Sealed::of(epoch);
+    }
+
+    /// The data of an object: its own, or its name's.
+    pub(crate) fn keeper(
+        &mut self,
+        handle: Handle,
+        name: Option<&(usize, String)>,
+    ) -> Option<&mut Keeper> {
+        match name {
+            Some(key) => self.names.get_mut(key).map(|named| &mut named.keeper),
+            None => self.slot(handle).ok().map(|slot| &mut slot.keeper),
+        }
+    }
+
+    pub(crate) fn slot(&mut self, handle: Handle) -> Result<&mut Slot, Bad> {
+        match self.slots.get_mut(handle.index as usize) {
+            Some(slot) if slot.live && slot.generation == u64::from(handle.generation) => Ok(slot),
+            Some(slot) if slot.generation.get().is_none() => Err(Bad::Corrupt),
+            _ => Err(Bad::Stale),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, handle: Handle) {
+        if let Ok(slot) = self.slot(handle) {
+            slot.live = false;
+            slot.generation = Sealed::of(u64::from(slot.number().wrapping_add(1)));
+            slot.inner.clear();
+            slot.keeper = Keeper::default();
+            slot.children.clear();
+            slot.children_sum = 0;
+            let parent = std::mem::take(&mut slot.record).parent;
+            self.free.push(handle.index);
+            self.live -= 1;
+            if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok())
+                && let Some(place) = parent.children.iter().rposition(|child| *child == handle)
+            {
+                parent.children.swap_remove(place);
+                parent.children_sum = parent.children_sum.wrapping_sub(share(handle));
+            }
+        }
+    }
+
+    /// Everything that was made from an object, and from that: parents first.
+    pub(crate) fn descendants(&mut self, of: Handle) -> Result<Vec<Handle>, Bad> {
+        let mut all = self.slot(of)?.children()?.to_vec();
+        let mut next = 0;
+        while let Some(&child) = all.get(next) {
+            all.extend_from_slice(self.slot(child)?.children()?);
+            next += 1;
+        }
+        Ok(all)
+    }
+
+    /// Forgets all objects and names; every handle is stale from here on.
+    pub(crate) fn clear(&mut self) {
+        self.names.clear();
+        for handle in self.handles() {
+            self.remove(handle);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// All live handles.
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        let live = self.slots.iter().enumerate().filter(|(_, slot)| slot.live);
+        live.filter_map(|(index, slot)| {
+            Some(Handle {
+                index: u32::try_from(index).ok()?,
+                generation: slot.number(),
+            })
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::BLOCK;
+    use super::*;
+    use crate::value::Value;
+
+    #[test]
+    fn a_place_that_was_given_back_has_another_name() {
+        let mut table = Table::default();
+        let first = table.insert(Record::default(), 0, Vec::new());
+        table.remove(first);
+        assert_eq!(table.slot(first).err(), Some(Bad::Stale));
+        let second = table.insert(Record::default(), 0, Vec::new());
+        assert_eq!(second.index, first.index);
+        assert_ne!(second, first);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_record_that_changed_by_itself_is_not_used() {
+        let mut table = Table::default();
+        let handle = table.insert(
+            Record {
+                args: vec![Value::U32(3)],
+                ..Record::default()
+            },
+            0,
+            Vec::new(),
+        );
+        let slot = table.slot(handle).expect("live");
+        assert!(slot.record().is_ok());
+        slot.update(|record| record.state = 2);
+        assert!(slot.record().is_ok());
+        slot.spoil();
+        assert_eq!(slot.record().err(), Some(Bad::Corrupt));
+    }
+
+    #[test]
+    fn children_are_known_until_one_is_missing() {
+        let mut table = Table::default();
+        let child = |table: &mut Table, parent| {
+            let record = Record {
+                parent,
+                ..Record::default()
+            };
+            table.insert(record, 0, Vec::new())
+        };
+        let root = child(&mut table, None);
+        let (a, b) = (child(&mut table, Some(root)), child(&mut table, Some(root)));
+        let c = child(&mut table, Some(a));
+        assert_eq!(table.descendants(root), Ok(vec![a, b, c]));
+        assert_eq!(table.descendants(b), Ok(vec![]));
+        table.remove(b);
+        assert_eq!(table.descendants(root), Ok(vec![a, c]));
+        table.slot(a).expect("live").children.clear();
+        assert_eq!(table.descendants(root), Err(Bad::Corrupt));
+    }
+
+    #[test]
+    fn the_keeper_reads_what_was_written_and_nothing_that_changed() {
+        let mut keeper = Keeper::default();
+        keeper.write(BLOCK - 2, b"abcd");
+        keeper.write(0, b"x");
+        keeper.write(BLOCK * 2, b"");
+        assert_eq!(keeper.length(), Some(BLOCK + 2));
+        assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"abcd"[..]));
+        assert_eq!(keeper.read(0, 3).as_deref(), Some(&b"x\0\0"[..]));
+        keeper.truncate(BLOCK - 1);
+        assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"a"[..]));
+        keeper.write(BLOCK, b"z");
+        assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"a\0z"[..]));
+        keeper.spoil();
+        assert_eq!(keeper.read(0, 1), None);
+        // What is written beside the damage does not make it right.
+        keeper.write(BLOCK / 2, b"beside");
+        assert_eq!(keeper.read(0, 1), None);
+        keeper.truncate(7);
+        assert_eq!(keeper.read(0, 1), None);
+        let mut keeper = Keeper::default();
+        keeper.write(0, b"bytes");
+        keeper.length ^= 1 << 40;
+        assert_eq!((keeper.length(), keeper.read(0, 1)), (None, None));
+        keeper.truncate(3);
+        assert_eq!(keeper.length(), None);
+    }
+
+    #[test]
+    fn a_key_is_lost_once_an_epoch_and_its_value_never_changes_by_itself() {
+        let mut keeper = Keeper::default();
+        keeper.put("a", b"1", 1);
+        keeper.put("b", b"2", 2);
+        assert!(keeper.lost("a", 2) && !keeper.lost("b", 2) && !keeper.lost("c", 2));
+        assert_eq!(keeper.all_lost(2), ["a"]);
+        keeper.back("a", 2);
+        assert!(keeper.all_lost(2).is_empty());
+        keeper.put("a", b"34", 2);
+        assert_eq!(keeper.key("a"), Ok(Some(&b"34"[..])));
+        keeper.delete("b");
+        assert_eq!(keeper.key("b"), Ok(None));
+        keeper.spoil();
+        assert_eq!(keeper.key("a"), Err(Bad::Corrupt));
+    }
+}
