@@ -12,7 +12,8 @@
  *  1. Whoever has its turn waits for nobody but the other site.
  *  2. The secondary's pipes hold the same bytes as the primary's, at every end of a turn.
  *
- * Not covered: memory that processes share (spawn.c refuses it); a fifo that has a name, whose open may wait for the turn's end.
+ * Not covered: memory that processes share, whose turns are those of domain.c; a fifo that has a name, whose open may wait for
+ * the turn's end.
  * See fork(2), execve(2), pipe(7), fcntl(2).
  */
 #include "agent.h"

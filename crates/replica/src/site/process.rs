@@ -12,7 +12,7 @@
 //!  1. A new program runs nothing before the other site has been told of it.
 //!  2. A thread that traces a process is the one that asks for its news.
 //!
-//! Not covered: memory that parent and child share (spawn.c refuses it).
+//! Not covered: memory that parent and child share, whose turns stand in the log (crates/agent, domain.c).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
