@@ -140,6 +140,7 @@ const DRIVEN: &[&str] = &[
     "hidden_code.lib.c",
     "frames.c",
     "write_whole.c",
+    "waits_to_write.c",
     "state_rounds.c",
     "terminal_raw.c",
     "terminal_group.c",

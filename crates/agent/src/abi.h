@@ -410,6 +410,7 @@ struct sf_group {
 	 * begun to wait, and when, if it has a limit (CLOCK_MONOTONIC, nanoseconds). */
 	uint64_t timer_set[32];
 	uint64_t begun, begun_at;
+	uint64_t meant; /* in a domain: the last event whose claim the leader has found to stand, so that turns end with it */
 	uint32_t pdeathsig; /* what the program wants to hear when its parent dies */
 	uint32_t dying;  /* a signal that ends the program waits for the leader's next event */
 	uint32_t undo_n; /* pages kept at SF_OFF_UNDO */

@@ -225,6 +225,7 @@ struct sf_me {
 	u64 trapped; /* return address of the call that came through the backstop, or 0 */
 	u64 stack_from, stack_to; /* stack bytes known to be readable */
 	u64 queries; /* follower: events since the last one that all wait for */
+	u32 waited; /* for others, since the claim of the event in progress was made */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
 	u32 tables_apart; /* the leader's descriptor table is its own, and those of followers are empty */
@@ -395,6 +396,8 @@ struct sf_event {
 	u64 state;
 };
 void sf_arrive(struct sf_event *, const struct sf_regs *);
+int sf_claim_stands(const struct sf_event *, struct sf_event *now, const struct sf_regs *); /* 0: pause */
+int sf_is_meant(const struct sf_event *); /* 0: pause */
 enum sf_meet sf_meet_all(struct sf_event *);           /* before an effect */
 enum sf_meet sf_meet_leader(struct sf_event *);        /* follower, before a query's result */
 s64 sf_call_agreed(const struct sf_event *, const u64 call[7]);

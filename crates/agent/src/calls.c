@@ -1117,6 +1117,21 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	return SF_CLAIMED;
 }
 
+static int stands_call(const struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	struct making *k = arg;
+	struct sf_event now = *e;
+	if (sf_alone() || me.made == e->seq)
+		return 1;
+	k->a[0] = r->rdi, k->a[1] = r->rsi, k->a[2] = r->rdx, k->a[3] = r->r10, k->a[4] = r->r8, k->a[5] = r->r9;
+	for (int i = 0; i < 6; i++)
+		now.args[i] = k->c->arg[i].kind == SF_A_NONE ? 0 : k->a[i];
+	now.nr = (u32)r->rax;
+	now.bytes = (struct sf_hash){ 0, 0 };
+	sf_digest_args(&now, k->c, k->a);
+	return sf_claim_stands(e, &now, r);
+}
+
 INLINE void agreed_call(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	struct making *k = arg;
@@ -1191,7 +1206,7 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 	return 0;
 }
 
-static const struct sf_step call = { claim_call, agreed_call, act_call, take_call, done_call, 0 };
+static const struct sf_step call = { claim_call, agreed_call, act_call, take_call, done_call, 0, stands_call };
 
 /* Back to the program, by way of what the result brings along: a signal, more signals, a memory check. */
 INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)

@@ -1,7 +1,7 @@
 /* Event: the one way through a rendezvous, for every kind of event.
  *
- *   restarted? ──► claim ──► room ──► arrive ──► meet ──► act (leader) or take (follower) ──► done
- *       ▲                     └───────────┴────────┴──► pause, and again from the start
+ *   restarted? ──► claim ──► room ──► arrive ──► meet ──► stands? (leader) ──► act (leader) or take (follower) ──► done
+ *       ▲                     └───────────┴────────┴───────────┴──► pause, and again from the start
  *       └── the launcher has made this replica another: start what that one was at
  *
  * A kind of event is a struct sf_step; what differs stands there. Nothing below the driver pauses:
@@ -29,6 +29,7 @@ struct sf_step {
 	void (*take)(struct sf_event *, const struct sf_result *, void *); /* a follower; may be absent */
 	int (*done)(struct sf_event *, const struct sf_result *, void *); /* all; 1: the event has been closed; may be absent */
 	int stays; /* a transplant is the caller's business: it may be in a handler of the kernel's */
+	int (*stands)(const struct sf_event *, struct sf_regs *, void *); /* the leader, after it has waited; 0: pause; may be absent */
 };
 
 #define SF_UNDONE (-1) /* no event was made, or (stays) this replica has become another */
@@ -43,6 +44,7 @@ INLINE s32 sf_event(struct sf_event *e, struct sf_regs *r, const struct sf_step 
 				return SF_UNDONE;
 			sf_again(r);
 		}
+		me.waited = 0;
 		enum sf_claim what = s->claim(e, r, arg);
 		if (unlikely(what != SF_CLAIMED)) {
 			if (what == SF_NOTHING)
@@ -53,6 +55,10 @@ INLINE s32 sf_event(struct sf_event *e, struct sf_regs *r, const struct sf_step 
 			goto pause;
 		sf_arrive(e, r);
 		if (unlikely((e->lockstep ? sf_meet_all(e) : sf_meet_leader(e)) != SF_AGREED))
+			goto pause;
+		if (me.slot == 0 && s->stands && me.waited && e->lockstep && unlikely(!s->stands(e, r, arg)))
+			goto pause;
+		if (unlikely(app.domain) && e->lockstep && unlikely(!sf_is_meant(e)))
 			goto pause;
 		if (s->agreed)
 			s->agreed(e, r, arg);

@@ -110,6 +110,7 @@ static int lost(const u64 *word, u64 want, enum sf_wait how, u32 owner)
 static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u32 owner, u64 seq)
 {
 	struct sf_replica *own = &G->slot[me.slot];
+	me.waited = 1;
 	/* A partner on a core of its own is a few hundred cycles away, and pause alone takes fifty
 	 * of them on some processors. */
 	for (int i = 0; i < 256; i++)
@@ -227,6 +228,14 @@ static COLD void digest_guarded(struct sf_event *e, const struct sf_regs *r)
 	me.guard = NULL;
 }
 
+INLINE void digest_place(struct sf_event *e, const struct sf_regs *r)
+{
+	if (likely(r->rsp >= me.stack_from && r->rsp + 64 <= me.stack_to))
+		digest_state(e, r, &me.regs_digest);
+	else
+		digest_guarded(e, r);
+}
+
 void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 {
 	const u64 seq = e->seq;
@@ -235,10 +244,7 @@ void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 		G->slot[0].next = e->seq;
 		return;
 	}
-	if (likely(r->rsp >= me.stack_from && r->rsp + 64 <= me.stack_to))
-		digest_state(e, r, &me.regs_digest);
-	else
-		digest_guarded(e, r);
+	digest_place(e, r);
 	if (unlikely(me.poison)) {
 		e->state = ~e->state;
 		me.poison = 0;
@@ -282,6 +288,29 @@ static int same(const struct sf_arrival *o, const struct sf_event *e, u64 ip)
 {
 	return ((o->state ^ e->state) | (o->bytes[0] ^ e->bytes.a) | (o->bytes[1] ^ e->bytes.b) | (o->ip ^ ip) |
 		(o->nr ^ e->nr) | (u64)(o->kind ^ e->kind) | (u64)(o->thread ^ (u16)app.current)) == 0;
+}
+
+/* The others have agreed to what the leader held when it arrived, and the kernel takes what it holds now: whatever struck it
+ * while it waited for them. If that is something else it becomes the leader's claim, with which it loses. 0: pause. */
+int sf_claim_stands(const struct sf_event *e, struct sf_event *now, const struct sf_regs *r)
+{
+	digest_place(now, r);
+	if (likely(((now->state ^ e->state) | (now->bytes.a ^ e->bytes.a) | (now->bytes.b ^ e->bytes.b)) == 0))
+		return 1;
+	sf_arrive(now, r);
+	sf_raise(SF_A_DIVERGED, e->seq);
+	return 0;
+}
+
+/* In a domain all replicas have their turn until the leader has found that its claim stands, and then none: a fault that is found
+ * here is found where what they share is of one moment (domain.c). 0: pause. */
+int sf_is_meant(const struct sf_event *e)
+{
+	if (me.slot != 0) /* the leader of another host says so by its log alone */
+		return (G->options & SF_O_PAIR) || wait_for(&G->meant, e->seq, SF_W_REACHED, 0, e->seq);
+	store(&G->meant, e->seq);
+	ring(G->live);
+	return 1;
 }
 
 /* A snapshot that runs again has the retained log for its peers. */
@@ -334,7 +363,7 @@ enum sf_meet sf_meet_all(struct sf_event *e)
 	}
 	/* A leader that has acted may be gone by now: what it did is in the log, and whoever of the
 	 * others leads next may have read it. */
-	if (alarmed(e->seq) && (me.slot == 0 || RESULT(e->seq - me.base)->seq != e->seq))
+	if (alarmed(e->seq) && (me.slot == 0 || (RESULT(e->seq - me.base)->seq != e->seq && !(app.domain && load(&G->meant) >= e->seq))))
 		return SF_RESTART;
 	return SF_AGREED;
 }

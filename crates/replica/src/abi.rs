@@ -177,6 +177,7 @@ pub(crate) struct Group {
     pub(crate) timer_set: [u64; 32],
     pub(crate) begun: u64,
     pub(crate) begun_at: u64,
+    pub(crate) meant: u64,
     pub(crate) pdeathsig: u32,
     pub(crate) dying: u32,
     pub(crate) undo_n: u32,

@@ -260,6 +260,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(crate::awaited::trials());
     trials.extend(families());
     trials.push(goes_on_after_exec());
+    trials.push(while_the_leader_waits());
     trials.extend(in_shared_memory());
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
     trials.extend([

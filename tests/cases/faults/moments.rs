@@ -51,8 +51,7 @@ pub(super) fn bad_core(replicas: u8, who: u8) -> Trial {
 }
 
 /// A fault at a moment of time. When it comes is the machine's affair: nothing wrong leaves each time, and of ten runs it has
-/// to be there in one. Two replicas may meet it before there is a snapshot to decide by, and stop. What docs/reference/limits-run.md leaves
-/// open at some moments (what the leader is about to write, bytes that it has just read) is not struck.
+/// to be there in one. Two replicas may meet it before there is a snapshot to decide by, and stop.
 pub(super) fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Trial {
     let name = format!("clock::{name}");
     Trial::test(format!("faults::{name}"), move || {
@@ -77,6 +76,30 @@ pub(super) fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Tria
             }
         }
         Err(fault.failed("none of ten runs met its moment", &dir))
+    })
+}
+
+/// What the leader is about to write is struck while it waits for the others to agree: they have what it came with. Most of such
+/// a program's time is that wait, so that of some twenty strikes several come then.
+pub(super) fn while_the_leader_waits() -> Trial {
+    let name = "clock::while_the_leader_waits";
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let target = Target::guest("waits_to_write.c", &["30000"])?;
+        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let fault = Fault {
+            name: name.to_owned(),
+            replicas: 3,
+            stop: false,
+            flip: "replica=leader time=20ms every=20ms mem=[waits_to_write!line+8] bit=1"
+                .to_owned(),
+            after: After::Corrected,
+        };
+        fault
+            .strike(&target, &bare, &dir)
+            .map_err(|why| fault.failed(&why, &dir))?;
+        Bench::get().passed(&dir);
+        Ok(())
     })
 }
 
