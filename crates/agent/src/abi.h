@@ -57,7 +57,7 @@
 /* The agent's addresses end behind these: the stage of private.c, the remembered digests of
  * epoch.c, and of each file that the program maps shared what is in it and the leader's way to
  * it (shared.c). Only some runs use them. */
-#define SF_DOMAIN (SF_SHARED + (1ull << 35)) /* a page: whose turn it is among processes that share memory (domain.c) */
+#define SF_DOMAIN (SF_SHARED + (1ull << 35)) /* whose turn it is among processes that share memory (domain.c) */
 #define SF_TREE (SF_DOMAIN + 4096) /* a page: whose turn it is among the processes of a pair's program (storage.c) */
 #define SF_STAGE (SF_SHARED + (1ull << 36))
 #define SF_SHADOW (SF_SHARED + (1ull << 40))
@@ -221,7 +221,7 @@ struct sf_note {
 	uint32_t kind;
 	int32_t fd;
 	uint64_t off; /* of the file; NAME: the call */
-	uint64_t len; /* bytes moved; OPEN: the file's size; DUP: the old descriptor */
+	uint64_t len; /* bytes moved; OPEN: the file's size; DUP: the old descriptor; NAME: the length that truncate(2) gives */
 	uint32_t extra_off, extra_len; /* of the result's payload: names, or pages as they were and the bytes written */
 	uint32_t parts; /* WRITE, TRUNCATE: 1 a first page, 2 a last page comes before the bytes */
 	uint32_t class;
@@ -248,7 +248,16 @@ _Static_assert(__builtin_offsetof(struct sf_pair, exec_seq) == 8256, "crates/rep
 struct sf_tree {
 	uint32_t owner;     /* the process whose call it is, or 0 */
 	uint32_t processes; /* that have been made, the first one not counted */
+	/* Files of a tmpfs that the program has made, each device and inode: the last ones (segment.c). */
+#define SF_TREE_MADE 256u
+	uint32_t made_n, spare;
+	uint64_t made[SF_TREE_MADE][2];
+	/* Of the secondary: the number that the program knows a process by, and above it its own; 0: free (crew.c). */
+#define SF_TREE_NUMBERS 1024u
+	uint64_t number[SF_TREE_NUMBERS];
 };
+#define SF_TREE_BYTES 16384u
+_Static_assert(sizeof(struct sf_tree) <= SF_TREE_BYTES, "crates/replica/src/site/process.rs, turns");
 
 /* A descriptor of a program whose other site comes back. */
 #define SF_HELD_OPTIONS 14u
@@ -504,7 +513,8 @@ struct sf_traps {
 #define SF_NR_PAIR_HOLE 0x80000123u /* ... fallocate that cuts or shifts */
 #define SF_NR_PAIR_WRITE 0x80000124u /* ... a write of more than 64 MiB at once */
 #define SF_NR_PAIR_UNNAMED 0x80000125u /* ... a file without a name (O_TMPFILE) */
-#define SF_NR_PAIR_TRUNCATE 0x80000126u /* ... truncate(2) by name */
+#define SF_NR_PAIR_TRUNCATE 0x80000126u /* ... truncate(2) by name, to a part of a page */
+#define SF_NR_PAIR_HANDED 0x80000127u /* ... a file that comes by a message (SCM_RIGHTS) */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
 #define SF_NR_SPAWN_NUMBERS 0x80000109u /* a child where replicas have process numbers of their own */
 #define SF_NR_SPAWN_FILTER 0x8000010au /* a child under a backstop that outlives the agent */

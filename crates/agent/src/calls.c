@@ -849,13 +849,15 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		}
 		if (unlikely(G->options & SF_O_PAIR)) {
 			ret = sf_pair_turn(e, nr, a);
-			if (ret)
+			if (ret && ret != SF_WOULD_WAIT)
 				break;
-			sf_pair_before(nr, a);
+			if (!ret)
+				sf_pair_before(nr, a);
 		}
 		if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
 			sf_rpc(SF_RPC_KILL, (u64)(s64)(s32)a[0], 0, 0, 0, 0);
-		ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
+		if (likely(ret != SF_WOULD_WAIT))
+			ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
 		if (unlikely(G->options & SF_O_PAIR) && sf_pair_turned(nr, a, ret))
 			me.cut_short = 1;
 		if (unlikely(ret == SF_WOULD_WAIT)) {
@@ -885,6 +887,18 @@ static int of_rights(const struct sf_call *c, const u64 a[6])
 	if (c->handler == SF_H_prctl) /* CAPBSET_DROP, SECUREBITS, CAP_AMBIENT */
 		return a[0] == 24 || a[0] == 28 || a[0] == 47;
 	return c->handler == SF_H_creds;
+}
+
+/* In a pair the secondary opens files of its own: it has to have the rights that the primary has. */
+static s64 same_rights(struct sf_event *e, u32 nr, const u64 a[6])
+{
+	u32 head[2]; /* of capset(2): version, and whose */
+	if (me.role == SF_RERUN)
+		return 0;
+	if (nr != 126 /* capset */ || sf_user_bytes(head, a[0], sizeof head) < 0)
+		return execute(e, nr, a);
+	head[1] = 0; /* the program's number is the primary's */
+	return execute(e, nr, (const u64[6]){ (u64)head, a[1] });
 }
 
 enum { NR_mprotect = 10, NR_madvise = 28, NR_pkey_mprotect = 329 };
@@ -945,8 +959,10 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		/* In a user namespace only the caller's ids exist, and rights that mean nothing
 		 * outside: there the leader's result counts, and what failed is not tried. */
 		if (of_rights(c, a)) {
-			if (r->ret >= 0)
+			if (r->ret >= 0 && !(G->options & SF_O_PAIR))
 				execute(e, nr, a);
+			else if (r->ret >= 0 && same_rights(e, nr, a) < 0)
+				return 0;
 			sf_scatter(r, c, a, r->ret);
 			if (c->handler == SF_H_creds)
 				sf_die_with_launcher();

@@ -29,8 +29,28 @@ enum { NR_fcntl = 72, NR_flock = 73, NR_getpid = 39, NR_wait4 = 61, NR_waitid = 
 static struct { s32 number, own; u32 owed; } child[256];
 static u32 children;
 
+/* ... and those of all processes of this site: any may signal any. One that is not to be found signals nobody else's. */
+static void numbered(s32 number, s32 own)
+{
+	const u64 word = (u32)number | (u64)(u32)own << 32;
+	for (u32 i = 0; i < SF_TREE_NUMBERS; i++) {
+		u64 free = 0;
+		if (__atomic_compare_exchange_n(&TREE->number[i], &free, word, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return;
+	}
+}
+
+/* The process has ended: its own number may be another one's soon. */
+static void forget(s32 own)
+{
+	for (u32 i = 0; i < SF_TREE_NUMBERS; i++)
+		if ((u32)(load(&TREE->number[i]) >> 32) == (u32)own)
+			store(&TREE->number[i], 0);
+}
+
 void sf_pair_bore(s32 number, s32 own)
 {
+	numbered(number, own);
 	const u32 i = children < 256 ? children++ : 0;
 	child[i].number = number;
 	child[i].own = own;
@@ -41,10 +61,12 @@ void sf_pair_bore(s32 number, s32 own)
 void sf_pair_reap(void)
 {
 	for (u32 i = 0; i < children;) {
-		if (child[i].owed && sys4(NR_wait4, child[i].own, 0, 1 /* WNOHANG */, 0) != 0)
+		if (child[i].owed && sys4(NR_wait4, child[i].own, 0, 1 /* WNOHANG */, 0) != 0) {
+			forget(child[i].own);
 			child[i] = child[--children];
-		else
+		} else {
 			i++;
+		}
 	}
 }
 
@@ -68,6 +90,7 @@ void sf_pair_born(void)
 /* The secondary's process, when the primary's has ended. */
 void sf_pair_ends(void)
 {
+	forget((s32)sys0(NR_getpid));
 	if (load(&G->end) == SF_E_EXITED)
 		for (;;)
 			sys1(231 /* exit_group */, G->end_value & 0xff);
@@ -80,13 +103,27 @@ void sf_pair_ends(void)
 	}
 }
 
-/* What the kernel calls a process that the program knows as `number`; and the other way. 0: it is no child from before a take-over. */
+/* What the kernel calls a process that the program knows as `number`; and, of a child, the other way. 0: it is none from before
+ * a take-over. */
 s32 sf_pair_own(s32 number)
 {
 	for (u32 i = 0; i < children; i++)
 		if (child[i].number == number)
 			return child[i].own;
+	for (u32 i = 0; number > 0 && (G->options & SF_O_PAIR) && i < SF_TREE_NUMBERS; i++) {
+		const u64 word = load(&TREE->number[i]);
+		if ((u32)word == (u32)number)
+			return (s32)(word >> 32);
+	}
 	return 0;
+}
+
+/* A process that leads from here on. */
+void sf_pair_leads(void)
+{
+	const s32 own = (s32)sys0(NR_getpid);
+	if (!sf_pair_own((s32)G->leader_pid))
+		numbered((s32)G->leader_pid, own);
 }
 
 s32 sf_pair_number(s32 own)
@@ -95,6 +132,15 @@ s32 sf_pair_number(s32 own)
 		if (child[i].own == own)
 			return child[i].number;
 	return 0;
+}
+
+/* A leader has waited for a child: its number, if it is one from before a take-over. */
+s32 sf_pair_reaped(s32 own)
+{
+	const s32 number = sf_pair_number(own);
+	if (number && sys2(62 /* kill */, own, 0) == -ESRCH)
+		forget(own);
+	return number;
 }
 
 /* The first fork: from now on calls on files and pipes take turns. */
@@ -148,7 +194,8 @@ static int has_lock(u32 nr, const u64 a[6])
 	return sys3(nr, (u32)a[0], nr == NR_flock ? a[1] | 4 : (u32)a[1] - 1, a[2]) != -EAGAIN;
 }
 
-/* The leader, before a call: 0, or what the call answers since a signal has come. `e` has made no call then. */
+/* The leader, before a call: 0, or what the call answers since a signal has come, or since it would wait and other threads go
+ * on. `e` has made no call then. */
 s64 sf_pair_turn(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	flags_of_pipe = 0;
@@ -161,6 +208,11 @@ s64 sf_pair_turn(struct sf_event *e, u32 nr, const u64 a[6])
 	for (;;) {
 		s64 flags = 0;
 		if (pipe && (flags = sys2(NR_fcntl, (u32)a[0], 3 /* F_GETFL */)) >= 0 && !(flags & 04000 /* O_NONBLOCK */)) {
+			if (app.threads > 1 && sf_threads_may_wake()) { /* another thread goes on meanwhile */
+				u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
+				if (sf_try(nr, call) == SF_TRY_PARK)
+					return SF_WOULD_WAIT;
+			}
 			tls.abort = 0;
 			me.interruptible = 1;
 			barrier();

@@ -374,6 +374,15 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 	}
 }
 
+/* In a pair: a file that its site's processes share is mapped. */
+void sf_domain_named(const u64 a[6], s64 ret)
+{
+	if (a[3] & MAP_FIXED)
+		forget((u64)ret, (u64)ret + up(a[1]));
+	add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, SF_BY_NAME);
+	enters_domain();
+}
+
 static int in_segment(u64 at, u64 len)
 {
 	for (u32 i = 0; i < app.segments; i++)

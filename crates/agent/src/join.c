@@ -86,6 +86,7 @@ static s64 give_one(struct sf_held *h)
 {
 	const u32 fd = (u32)h->fd;
 	struct stat st;
+	struct { s32 fd; u16 events, revents; } p = { (s32)fd, 1 /* POLLIN */, 0 };
 	s32 waits = 0;
 	s64 n;
 	if (sys2(NR_fstat, fd, &st) < 0)
@@ -110,6 +111,13 @@ static s64 give_one(struct sf_held *h)
 	case F_SOCKET: case F_LISTEN: case F_CONNECTION:
 		if ((n = give_socket(h)) < 0)
 			return n;
+		break;
+	case F_COUNTER:
+		if (sys3(7 /* poll */, &p, 1, 0) != 0)
+			return -EAGAIN; /* it has counted something */
+		break;
+	case F_DUPLEX: case F_SIGNALS: /* which is the other end, and which signals, the kernel does not say */
+		h->class = sf_fd_class[fd] = F_FOREIGN;
 		break;
 	}
 	h->text = (u32)AREA->end;
@@ -278,6 +286,9 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 		break;
 	case F_PIPE:
 		own = take_pipe(a, i);
+		break;
+	case F_COUNTER:
+		own = sys2(290 /* eventfd2 */, 0, O_CLOEXEC);
 		break;
 	case F_POLL:
 		own = sys1(NR_epoll_create1, O_CLOEXEC);

@@ -562,8 +562,10 @@ s64 sf_kept_result(u32 nr, s64 ret)
 	if (likely(!me.renumbered) || ret <= 0)
 		return ret;
 	switch (nr) {
-	case NR_wait4:
-		return sf_pair_number((s32)ret) ? sf_pair_number((s32)ret) : ret;
+	case NR_wait4: {
+		const s32 number = sf_pair_reaped((s32)ret);
+		return number ? number : ret;
+	}
 	case NR_getpgid: case NR_getsid: case NR_getpgrp: case NR_setsid:
 		return ret == sys0(NR_getpid) ? (s64)G->leader_pid : ret;
 	}

@@ -107,8 +107,13 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0126,
-        "in a pair: truncate(2) by name",
+        "in a pair: truncate(2) by name, to a length that is no multiple of 4096",
         "the ledger does not follow it; fix: ftruncate(2) on a descriptor",
+    ),
+    (
+        0x8000_0127,
+        "in a pair: a file or directory that comes by a message (SCM_RIGHTS)",
+        "the process that gets it does not know its name; fix: configure the program to open it where it is read",
     ),
     (
         0x8000_0108,

@@ -368,6 +368,12 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	if (unlikely(nr == NR_shmat || nr == NR_shmdt))
 		return nr == NR_shmat ? sf_domain_attach(a, forced) : sf_domain_detach(a);
 	int fixed = nr == NR_mmap && (a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && touches_agent(a[0], a[1]);
+	if (unlikely(G->options & SF_O_PAIR) && unlikely(sf_pair_maps(nr, a)) && !fixed) {
+		r = raw(NR_mmap, forced ? (u64)forced : a[0], a[1], a[2], forced && !(a[3] & MAP_FIXED) ? a[3] | MAP_FIXED_NOREPLACE : a[3], a[4], a[5]);
+		if (!failed(r))
+			sf_domain_named(a, r);
+		return r;
+	}
 	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed))
 		r = sf_shared_mmap(a, forced);
 	if (r != SF_SHARED_PLAIN) {

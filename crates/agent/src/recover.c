@@ -494,7 +494,7 @@ s64 sf_remap(void)
 		sys1(12, app.brk_start);
 	sys2(NR_munmap, 0, SF_BASE);
 	sys2(NR_munmap, low, SF_DOMAIN - low);
-	low = SF_TREE + 4096;
+	low = SF_TREE + SF_TREE_BYTES;
 	/* Where the kernel's vDSO lies followers have theirs: a hole would be given to a mapping
 	 * that they cannot follow. */
 	if (kernel >= low && kernel_end <= stack) {

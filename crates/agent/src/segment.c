@@ -11,6 +11,8 @@
  * A program that is one process alone maps such a file as any other (shared.c), which keeps its repair; at a fork the
  * mapping becomes a segment.
  *
+ * In a pair each site has the file itself, made and mapped by its own processes.
+ *
  * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file.
  * See shm_overview(7), tmpfs(5); crates/replica/src/segments.rs.
  */
@@ -18,6 +20,7 @@
 #include <asm/errno.h>
 
 #define PAGE 4096ull
+#define TREE ((struct sf_tree *)SF_TREE)
 #define O_CREAT 0100u
 #define O_EXCL 0200u
 #define PROT_READ 1
@@ -47,14 +50,32 @@ static int is_tmpfs(u64 fd)
 	return sys2(NR_fstatfs, fd, f) == 0 && (u32)f[0] == TMPFS;
 }
 
-/* Leader: a file has been opened. One that did not exist is the program's own. */
+/* Leader, and both sites of a pair: a file has been opened. One that did not exist is the program's own. */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 {
 	const u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : 0;
 	u64 st[18]; /* struct stat: device and inode come first */
 	if (fd < 0 || (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL) || !is_tmpfs((u64)fd) || sys2(5 /* fstat */, fd, st) < 0)
 		return;
-	sf_rpc(SF_RPC_MADE, st[0], st[1], 0, 0, 0);
+	if (!(G->options & SF_O_PAIR)) {
+		sf_rpc(SF_RPC_MADE, st[0], st[1], 0, 0, 0);
+		return;
+	}
+	u64 *made = TREE->made[__atomic_fetch_add(&TREE->made_n, 1, __ATOMIC_SEQ_CST) % SF_TREE_MADE];
+	store(&made[0], st[0]);
+	store(&made[1], st[1]);
+}
+
+/* In a pair: whether a descriptor is one of such a file. Each site has its own, which its processes map: one at a time runs. */
+int sf_segment_of_site(u64 fd)
+{
+	u64 st[18];
+	if (!is_tmpfs(fd) || sys2(5 /* fstat */, fd, st) < 0)
+		return 0;
+	for (u32 i = 0; i < SF_TREE_MADE; i++)
+		if (load(&TREE->made[i][0]) == st[0] && load(&TREE->made[i][1]) == st[1])
+			return 1;
+	return 0;
 }
 
 /* Leader: takes the numbers of the copies from where the launcher has put them, and checks them. */

@@ -22,8 +22,7 @@
  * it can go on with it (TCP_REPAIR, tcp(7)).
  *
  * Not covered: mapped files (the launcher's list of protected directories decides which are
- * refused), the order and the inode numbers of directory entries, times; descriptors that come
- * by a message (SCM_RIGHTS). See docs/concepts/pair.md.
+ * refused), the order and the inode numbers of directory entries, times. See docs/concepts/pair.md.
  */
 #include "agent.h"
 #include "storage.h"
@@ -98,6 +97,13 @@ static int is_on_disk(u64 fd)
 {
 	u8 k = kind_of(fd);
 	return is_file(fd) || k == F_DIRECTORY;
+}
+
+/* What the program's processes hand each other: the secondary's holds the same. */
+static int is_channel(u64 fd)
+{
+	u8 k = kind_of(fd);
+	return k == F_PIPE || k == F_COUNTER || k == F_DUPLEX;
 }
 
 static int is_socket(u64 fd)
@@ -245,6 +251,12 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 	return own;
 }
 
+/* A file of a tmpfs that the program has made, and maps so that its processes share it. */
+int sf_pair_maps(u32 nr, const u64 a[6])
+{
+	return nr == NR_mmap && (a[3] & 0x23) == 1 /* MAP_SHARED, not anonymous */ && kind_of(a[4]) == F_FILE && sf_segment_of_site((u32)a[4]);
+}
+
 /* What a pair cannot keep equal is refused before it happens: 0, or what to call it. */
 u32 sf_pair_refuses(u32 nr, const u64 a[6])
 {
@@ -255,13 +267,13 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 	case NR_open: case NR_openat:
 		return (flags & O_TMPFILE) ? SF_NR_PAIR_UNNAMED : 0;
 	case NR_mmap:
-		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]))
+		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]) || sf_pair_maps(nr, a))
 			return 0;
 		return kind_of(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */)) ? SF_NR_PAIR_MAP : 0;
 	case NR_fallocate:
 		return kind_of(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
 	case NR_truncate:
-		return SF_NR_PAIR_TRUNCATE;
+		return a[1] % PAGE ? SF_NR_PAIR_TRUNCATE : 0;
 	}
 	if (is_write(nr) && is_file(a[0]) && write_bytes(nr, a) > WRITE_MAX)
 		return SF_NR_PAIR_WRITE;
@@ -272,7 +284,7 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 void sf_pair_private(u32 nr, u64 a[6])
 {
 	/* A re-run knows no descriptors: what is mapped shared and has a file is one that is only read. */
-	if (nr == NR_mmap && !(a[3] & 0x20) && (is_file(a[4]) || me.role == SF_RERUN) && (a[3] & 3) != 2)
+	if (nr == NR_mmap && !(a[3] & 0x20) && !sf_pair_maps(nr, a) && (is_file(a[4]) || me.role == SF_RERUN) && (a[3] & 3) != 2)
 		a[3] = (a[3] & ~3ull) | 2;
 }
 
@@ -481,7 +493,7 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 	u64 iov[2];
 	if (unlikely(nr == NR_splice || nr == NR_tee || nr == NR_vmsplice) && ret > 0) { /* what has moved is not known here */
 		for (u32 i = 0; i < 3; i++)
-			if (kind_of(a[i]) == F_PIPE || kind_of(a[i]) == F_CONNECTION)
+			if (is_channel(a[i]) || kind_of(a[i]) == F_CONNECTION)
 				sf_fd_class[(u32)a[i]] = F_FOREIGN;
 		return;
 	}
@@ -709,13 +721,19 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	case NR_epoll_create: case NR_epoll_create1:
 		k = F_POLL;
 		break;
-	case NR_signalfd: case NR_signalfd4: case NR_timerfd_create: case NR_eventfd: case NR_eventfd2: case NR_inotify_init:
+	case NR_eventfd: case NR_eventfd2:
+		k = nr == NR_eventfd2 && (a[1] & 1 /* EFD_SEMAPHORE */) ? F_FOREIGN : F_COUNTER;
+		break;
+	case NR_signalfd: case NR_signalfd4:
+		k = F_SIGNALS;
+		break;
+	case NR_timerfd_create: case NR_inotify_init:
 	case NR_inotify_init1: case NR_memfd_create: case NR_pidfd_open:
 		break;
 	case NR_pipe: case NR_pipe2: case NR_socketpair:
 		if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) < 0 || (u32)two[0] >= FDS_MAX || (u32)two[1] >= FDS_MAX)
 			return 0;
-		sf_fd_class[two[0]] = sf_fd_class[two[1]] = nr == NR_socketpair ? F_FOREIGN : F_PIPE;
+		sf_fd_class[two[0]] = sf_fd_class[two[1]] = nr == NR_socketpair ? F_DUPLEX : F_PIPE;
 		n = note(e, SF_N_NEW, (u32)two[0]);
 		n->class = sf_fd_class[two[0]];
 		n->len = (u32)two[1] + 1;
@@ -741,13 +759,13 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 		note(e, SF_N_STATE, a[0])->class = F_POLL;
 		return 1;
 	case NR_fcntl: /* F_SETFD, F_SETFL */
-		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_PIPE &&
+		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_SIGNALS && !is_channel(a[0]) &&
 		                                         !(kind_of(a[0]) == F_STREAM && (u32)a[1] == 2)))
 			return 0;
 		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
 	case NR_ioctl: /* FIONCLEX, FIOCLEX, FIONBIO */
-		if (((u32)a[1] != 0x5450 && (u32)a[1] != 0x5451 && (u32)a[1] != 0x5421) || !is_socket(a[0]))
+		if (((u32)a[1] != 0x5450 && (u32)a[1] != 0x5451 && (u32)a[1] != 0x5421) || (!is_socket(a[0]) && !is_channel(a[0])))
 			return 0;
 		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
@@ -850,11 +868,17 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		n->len = (u32)a[1];
 		for (u64 fd = (u32)a[0]; !(a[2] & 4) && fd <= (u32)a[1] && fd < FDS_MAX; fd++)
 			sf_fd_class[fd] = F_NONE;
+	} else if (nr == NR_recvmsg && ret >= 0) {
+		struct sf_came came[SF_CAME_MAX];
+		const u32 got = sf_channel_came(a[1], kind_of(a[0]) == F_DUPLEX, came);
+		if (got)
+			add_bytes(r, n, came, got * sizeof *came);
 	} else if (note_kernel(e, r, nr, a, ret)) {
 		return;
 	} else if (comes_of_names(nr, ret)) {
 		int i = name_row(nr);
 		note(e, SF_N_NAME, ~0ull)->off = nr;
+		n->len = nr == NR_truncate ? a[1] : 0;
 		add_name(r, n, a, names[i].dir1, names[i].path1);
 		if (names[i].path2 >= 0)
 			add_name(r, n, a, names[i].dir2, names[i].path2);
@@ -889,17 +913,17 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 	u32 domain = 0;
 	s64 own;
 	sf_fd_class[(u32)n->fd] = (u8)n->class;
-	if (n->class == F_PIPE) {
+	if (n->class == F_PIPE || n->class == F_DUPLEX) {
 		s32 two[2];
-		own = sys2(NR_pipe2, two, nr == NR_pipe2 ? a[1] : 0);
+		own = n->class == F_DUPLEX ? sys4(NR_socketpair, a[0], a[1], a[2], two) : sys2(NR_pipe2, two, nr == NR_pipe2 ? a[1] : 0);
 		if (own < 0)
 			return may_end_so(e, nr, own, r->ret, (u32)n->fd);
 		/* Out of the way first: each number may be the other end's. */
 		s64 high[2] = { sys3(NR_fcntl, two[0], 1030 /* F_DUPFD_CLOEXEC */, HIGH), sys3(NR_fcntl, two[1], 1030, HIGH) };
 		sys1(NR_close, two[0]);
 		sys1(NR_close, two[1]);
-		sf_fd_class[(u32)n->len - 1] = F_PIPE;
-		const u64 flags = nr == NR_pipe2 ? a[1] : 0;
+		sf_fd_class[(u32)n->len - 1] = (u8)n->class;
+		const u64 flags = nr == NR_pipe2 || nr == NR_socketpair ? a[1] : 0; /* SOCK_CLOEXEC is O_CLOEXEC */
 		return high[0] >= 0 && high[1] >= 0 && put_at(high[0], n->fd, flags) && put_at(high[1], (s64)n->len - 1, flags);
 	}
 	if (n->class == F_FOREIGN) {
@@ -932,7 +956,7 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 		sf_line[fd].backlog = (u32)a[1];
 		return 1;
 	case NR_epoll_ctl:
-		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL && kind_of(a[2]) != F_PIPE)
+		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL && kind_of(a[2]) != F_SIGNALS && !is_channel(a[2]))
 			return 1;
 		break;
 	case NR_bind: /* to an address that this site gets when it leads */
@@ -1103,19 +1127,43 @@ static void follow_place(u32 nr, const u64 a[6], s64 ret)
 /* Calls that both sites make on files, and the program's pipes (crew.c); and kill(2): whoever is killed has no turn then. */
 int sf_takes_turns(u32 nr, const u64 a[6])
 {
-	return nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || kind_of(a[0]) == F_PIPE)) || is_both_fd(nr, a) ||
+	return nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) || is_both_fd(nr, a) ||
+	       (kind_of(a[0]) == F_DUPLEX && sf_channel_call(nr)) ||
 	       name_row(nr) >= 0;
 }
 
 enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6])
 {
-	return kind_of(a[0]) != F_PIPE ? SF_PIPE_NONE : is_read(nr) ? SF_PIPE_READ : is_write(nr) ? SF_PIPE_WRITE : SF_PIPE_NONE;
+	if (!is_channel(a[0]) || sf_channel_at_once(nr, a))
+		return SF_PIPE_NONE;
+	if (kind_of(a[0]) == F_DUPLEX && sf_channel_call(nr))
+		return sf_channel_sends(nr) ? SF_PIPE_WRITE : SF_PIPE_READ;
+	return is_read(nr) ? SF_PIPE_READ : is_write(nr) ? SF_PIPE_WRITE : SF_PIPE_NONE;
 }
 
 /* Bytes that a write has left to move. */
 u64 sf_bytes_left(u32 nr, const u64 a[6])
 {
+	u64 iov[2] = { 0, 0 };
+	if (nr == NR_sendto)
+		return a[2];
+	if (nr == NR_sendmsg)
+		return sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0 ? vector_bytes(iov[0], iov[1]) - app.done_of_call : 0;
 	return write_bytes(nr, a) - (nr == NR_write ? 0 : app.done_of_call);
+}
+
+static void follow_channel(u32 nr, const u64 a[6], const struct sf_result *r, const struct sf_note *n)
+{
+	const struct sf_came *came = (const struct sf_came *)(PAYLOAD + r->out_off + n->extra_off);
+	const u32 many = nr == NR_recvmsg ? n->extra_len / (u32)sizeof *came : 0;
+	if (kind_of(a[0]) == F_COUNTER || kind_of(a[0]) == F_DUPLEX) {
+		sf_channel_follow(nr, a, r->ret, came, many <= SF_CAME_MAX ? many : 0);
+		return;
+	}
+	for (u32 i = 0; i < many; i++) /* from an outsider: nobody else has them */
+		if ((u32)came[i].fd < FDS_MAX)
+			sf_fd_class[came[i].fd] = F_FOREIGN;
+	count(nr, a, r->ret);
 }
 
 /* The secondary: its own part of an agreed call. 0: it does not fit the log. */
@@ -1139,6 +1187,7 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 		if (own < 0 && !may_end_so(e, nr, own, r->ret, a[0]))
 			return 0;
 		sf_fd_class[(u32)r->ret] = own < 0 ? F_NONE : (u8)n->class;
+		sf_segment_opened(nr, a, own);
 		return own < 0 || put_at(own, r->ret, sf_closes_on_exec(own));
 	case SF_N_CLOSE:
 		if (n->class == F_FOREIGN) { /* there may be none here */
@@ -1178,7 +1227,10 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 			return 0;
 	}
 	sf_scatter(r, c, a, r->ret);
-	count(nr, a, r->ret);
+	if (unlikely(kind_of(a[0]) == F_COUNTER || kind_of(a[0]) == F_DUPLEX) || unlikely(nr == NR_recvmsg && n->extra_len))
+		follow_channel(nr, a, r, n);
+	else
+		count(nr, a, r->ret);
 	if (unlikely(nr == NR_wait4 || nr == NR_waitid))
 		sf_pair_waited(nr, a, r->ret);
 	return 1;
@@ -1293,6 +1345,7 @@ s64 sf_pair_lead(int asked)
 	me.made = 0;
 	me.poison = 0;
 	sf_log_anew();
+	sf_pair_leads();
 	sf_pair_reap();
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);

@@ -260,6 +260,15 @@ impl Files {
         };
         let first = path(0);
         match i64::try_from(note.offset).unwrap_or(-1) {
+            libc::SYS_truncate if self.is_protected(&first) => match self.ledger.id(&first) {
+                Some(file) => self.ledger.truncated(file, note.len, None)?,
+                None => {
+                    return Err(FollowError::Unsupported {
+                        path: first,
+                        what: "truncate(2) by another name than the file's own",
+                    });
+                }
+            },
             libc::SYS_unlink | libc::SYS_unlinkat => self.ledger.unlinked(&first),
             libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => {
                 let second = path(2);

@@ -15,6 +15,7 @@ mod lost;
 mod names;
 mod processor;
 mod scrub;
+mod servers;
 mod shown;
 mod sites;
 mod status;

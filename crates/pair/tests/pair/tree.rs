@@ -168,6 +168,29 @@ fn a_killed_process_is_its_parents_to_hear_of_and_stops_both_on_the_secondary() 
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// The program knows its processes by the numbers of a host that is lost: they are not those of the other host's.
+#[test]
+fn processes_signal_each_other_by_their_numbers_when_the_primary_is_lost() {
+    let dir = with_table("tree-signals");
+    let script = "sleep 1000 & s=$!; (while read q; do kill -0 $s && echo lives; done); kill $s; wait $s; echo $?";
+    let site = shell(&dir, script);
+    let witness = Witness::new("tree-signals");
+    let mut both = witnessed(&site, &witness);
+    assert_eq!(both.ask("?"), "lives");
+    both.a.kill().expect("a child");
+    let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
+    for _ in 0..3 {
+        assert_eq!(ask_secondary(&mut both.b, &mut from, "?"), "lives");
+    }
+    drop(both.b.stdin.take());
+    let mut said = String::new();
+    from.read_to_string(&mut said).expect("it ends");
+    let ends = both.end();
+    // Behind the primary's last line, if it was said again.
+    assert_eq!(said.lines().last(), Some("143"), "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 const LONG: &str = "i=0; while [ $i -lt 80 ]; do i=$((i+1)); echo $i | cat >>f; sort -n f | tail -1; sleep 0.02; done; md5sum f";
 
 /// Lines that a pipeline says again or not at all, at the moment of the change.
@@ -288,6 +311,56 @@ fn processes_that_share_memory_store_in_one_order_on_both_sites() {
         let ends = both.end();
         assert_eq!(said, "4500 turns\n", "{}", ends.said());
     }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+fn hands(name: &str, more: &[&str]) -> (std::path::PathBuf, Site) {
+    let dir = seed(name);
+    let data = dir.join("data");
+    fs::create_dir(&data).expect("a directory");
+    fs::write(data.join("f"), "handed").expect("a file");
+    let mut command = vec![built(&dir, "hands").display().to_string()];
+    command.extend(more.iter().map(ToString::to_string));
+    let site = Site {
+        command,
+        ..sqlite_site(&data)
+    };
+    (dir, site)
+}
+
+/// A pair of sockets, a counter, and a pipe that has come by a message: the survivor's hold what the lost site's held.
+#[test]
+fn what_processes_hand_each_other_is_there_when_a_site_is_lost() {
+    let (dir, site) = hands("tree-hands", &["800"]);
+    let right = bare(&site).1;
+    for (lost, pause) in [('B', 50), ('A', 0), ('A', 130), ('A', 310)] {
+        let witness = Witness::new(&format!("tree-hands-{lost}-{pause}"));
+        let mut both = witnessed(&site, &witness);
+        let mut line = String::new();
+        both.from.read_line(&mut line).expect("it begins");
+        std::thread::sleep(Duration::from_millis(pause));
+        let mut said = String::new();
+        if lost == 'B' {
+            both.b.kill().expect("a child");
+            both.from.read_to_string(&mut said).expect("it goes on");
+        } else {
+            both.a.kill().expect("a child");
+            let from = both.b.stdout.as_mut().expect("piped");
+            from.read_to_string(&mut said).expect("it goes on");
+        }
+        let ends = both.end();
+        let last = |said: &str| said.lines().last().map(str::to_owned);
+        assert_eq!(last(&said), last(&right), "{lost} {pause}: {}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_file_that_comes_by_a_message_is_refused_by_name() {
+    let (dir, site) = hands("tree-handed", &["1", "f"]);
+    let ends = Both::start(&site, &site).end();
+    assert_eq!(ends.codes(), [Some(121), Some(121)], "{}", ends.said());
+    assert!(ends.said().contains("SCM_RIGHTS"), "{}", ends.said());
     fs::remove_dir_all(dir).expect("clean");
 }
 

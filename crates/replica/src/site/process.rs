@@ -44,11 +44,14 @@ const BIRTH: Duration = Duration::from_secs(20);
 /// A traced process that is asked to stop stands at once.
 const STOP: Duration = Duration::from_secs(5);
 
+/// What processes of one site have in common (abi.h, `SF_TREE_BYTES`).
+const TREE_BYTES: usize = 16_384;
+
 /// Where processes of one site take turns (storage.c, `sf_pair_turn`).
 pub(super) fn turns() -> std::io::Result<Arc<Shared>> {
     let owner = procfs::effective_ids(i32::try_from(std::process::id()).unwrap_or(0));
     let owner = owner.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ESRCH))?;
-    Shared::attachable(4096, owner, 0o666).map(Arc::new)
+    Shared::attachable(TREE_BYTES, owner, 0o666).map(Arc::new)
 }
 
 pub(super) fn show(group: &Group, turns: &Shared) {

@@ -1,0 +1,154 @@
+//! Servers of several processes and threads, as they are installed: a wrong page of either disk, and the loss of the primary.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::sites::*;
+
+/// 20 KB of which each page is another one.
+fn page() -> Vec<u8> {
+    (0..20_480_u32)
+        .map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect()
+}
+
+/// What a server answers, or why it does not.
+fn get(port: u16) -> Result<Vec<u8>, String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(LIMIT)).expect("a socket");
+    let mut answer = Vec::new();
+    stream
+        .write_all(b"GET /file HTTP/1.0\r\n\r\n")
+        .and_then(|()| stream.read_to_end(&mut answer))
+        .map_err(|error| error.to_string())?;
+    let head = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let body = head.map(|at| answer.split_off(at + 4));
+    body.ok_or_else(|| String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// As soon as it serves.
+fn get_at_last(port: u16) -> Vec<u8> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match get(port) {
+            Ok(body) => return body,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn strike(site: &Child) {
+    let path = format!("/proc/{}/root/mnt/data/file", site.id());
+    let mut bytes = fs::read(&path).expect("the site's file");
+    bytes[9000] ^= 2;
+    let file = fs::OpenOptions::new().write(true).open(path);
+    std::os::unix::fs::FileExt::write_all_at(&file.expect("it"), &bytes[9000..9001], 9000)
+        .expect("it is stored");
+}
+
+/// The file in a directory of its own, which others than root may look at.
+fn with_page(name: &str) -> (PathBuf, PathBuf) {
+    let dir = seed(name);
+    let data = dir.join("data");
+    fs::create_dir(&data).expect("a directory");
+    fs::write(data.join("file"), page()).expect("a file");
+    for path in [&dir, &data] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a directory");
+    }
+    (dir, data)
+}
+
+fn serves(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
+    if !is_root() {
+        return; // these servers start as root
+    }
+    let (dir, data) = with_page(name);
+    let port = free_port();
+    let site = Site {
+        command: configure(&dir, port),
+        ..sqlite_site(&data)
+    };
+    let witness = Witness::new(name);
+    let mut both = witnessed(&site, &witness);
+    assert_eq!(get_at_last(port), page());
+    for struck in [&both.a, &both.b] {
+        strike(struck);
+        assert_eq!(get(port), Ok(page()));
+    }
+    both.a.kill().expect("a child");
+    for _ in 0..20 {
+        assert_eq!(get_at_last(port), page());
+    }
+    // What the primary's command has said before it was killed is in its pipe.
+    both.b.kill().expect("a child");
+    let ends = both.end();
+    for struck in ["disk of A, file page 2", "disk of B, file page 2"] {
+        assert_eq!(ends.said().matches(struck).count(), 2, "{}", ends.said());
+    }
+    assert_eq!(
+        ends.said().matches("this site goes on alone").count(),
+        1,
+        "{}",
+        ends.said()
+    );
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// A master, two workers, and a pair of sockets between each two of them.
+#[test]
+fn nginx_with_workers_serves_on() {
+    serves("nginx", |dir, port| {
+        let config = dir.join("nginx.conf");
+        let text = format!(
+            "daemon off; user root; worker_processes 2; pid /mnt/pid; error_log /mnt/error; events {{}}\n\
+             http {{ access_log off; sendfile off; client_body_temp_path /mnt/b; proxy_temp_path /mnt/p; fastcgi_temp_path /mnt/f; \
+             uwsgi_temp_path /mnt/u; scgi_temp_path /mnt/s; server {{ listen 127.0.0.1:{port}; root /mnt/data; }} }}\n"
+        );
+        fs::write(&config, text).expect("a file");
+        words(&format!("nginx -e /mnt/error -c {}", config.display()))
+    });
+}
+
+fn apache(dir: &Path, port: u16, module: &str, more: &str) -> Vec<String> {
+    let config = dir.join("apache.conf");
+    let modules = "/usr/lib/apache2/modules";
+    let text = format!(
+        "ServerRoot {}\nLoadModule mpm_{module}_module {modules}/mod_mpm_{module}.so\n\
+         LoadModule authz_core_module {modules}/mod_authz_core.so\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile /mnt/pid\n\
+         DefaultRuntimeDir /mnt\nMutex sysvsem\nErrorLog /mnt/error\nDocumentRoot /mnt/data\nEnableSendfile Off\nEnableMMAP Off\n\
+         User www-data\nGroup www-data\nStartServers 2\nServerLimit 4\n{more}\n",
+        dir.display()
+    );
+    fs::write(&config, text).expect("a file");
+    words(&format!("apache2 -DFOREGROUND -f {}", config.display()))
+}
+
+#[test]
+fn apache_with_a_process_a_client_serves_on() {
+    serves("apache-prefork", |dir, port| {
+        apache(
+            dir,
+            port,
+            "prefork",
+            "MinSpareServers 1\nMaxSpareServers 2\nMaxRequestWorkers 4",
+        )
+    });
+}
+
+#[test]
+fn apache_with_processes_of_many_threads_serves_on() {
+    serves("apache-event", |dir, port| {
+        let more = "ThreadsPerChild 4\nMinSpareThreads 2\nMaxSpareThreads 8\nMaxRequestWorkers 16\nThreadLimit 4";
+        apache(dir, port, "event", more)
+    });
+}
