@@ -512,7 +512,6 @@ struct sf_traps {
 #define SF_NR_PAIR_MAP 0x80000121u /* ... a protected file mapped, or any file mapped shared and writable */
 #define SF_NR_PAIR_HOLE 0x80000123u /* ... fallocate that cuts or shifts */
 #define SF_NR_PAIR_WRITE 0x80000124u /* ... a write of more than 64 MiB at once */
-#define SF_NR_PAIR_UNNAMED 0x80000125u /* ... a file without a name (O_TMPFILE) */
 #define SF_NR_PAIR_TRUNCATE 0x80000126u /* ... truncate(2) by name, to a part of a page */
 #define SF_NR_PAIR_HANDED 0x80000127u /* ... a file that comes by a message (SCM_RIGHTS) */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */

@@ -999,7 +999,7 @@ INLINE s64 answered_here(const struct sf_call *c, const u64 a[6])
 /* Agreed on, and not to be made: what is refused, and how the program ends by its own will. */
 INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
-	if (unlikely(G->options & SF_O_PAIR)) {
+	if (unlikely(G->options & SF_O_PAIR) && c->class != SF_DENY) {
 		const u32 what = sf_pair_refuses(nr, a);
 		if (what)
 			sf_end(SF_E_REFUSED, what, 0, r);

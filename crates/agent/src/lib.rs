@@ -101,11 +101,6 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "its bytes do not fit into the log; fix: smaller writes",
     ),
     (
-        0x8000_0125,
-        "in a pair: a file without a name (O_TMPFILE)",
-        "the ledger knows files by name; fix: configure the program to name its temporary files",
-    ),
-    (
         0x8000_0126,
         "in a pair: truncate(2) by name, to a length that is no multiple of 4096",
         "the ledger does not follow it; fix: ftruncate(2) on a descriptor",

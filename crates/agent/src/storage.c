@@ -242,6 +242,10 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 	if (nr == NR_ioctl && ((u32)a[1] == 0x40049409 || (u32)a[1] == 0x4020940d || (u32)a[1] == 0xc0189436)) /* FICLONE,
 	                                                                             FICLONERANGE, FIDEDUPERANGE */
 		err = EOPNOTSUPP;
+	if (nr == NR_mmap && (a[3] & 3) == 3 /* MAP_SHARED_VALIDATE */ && (a[3] & 0x80000 /* MAP_SYNC */) && is_file(a[4]))
+		err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
+	if ((nr == NR_open && (a[1] & O_TMPFILE)) || (nr == NR_openat && (a[2] & O_TMPFILE)))
+		err = EOPNOTSUPP; /* open(2): the file system has no such files. The ledger knows files by name */
 	if (likely(!err))
 		return c;
 	if (c != own)
@@ -260,12 +264,9 @@ int sf_pair_maps(u32 nr, const u64 a[6])
 /* What a pair cannot keep equal is refused before it happens: 0, or what to call it. */
 u32 sf_pair_refuses(u32 nr, const u64 a[6])
 {
-	u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : 0;
 	if (me.role == SF_RERUN) /* what is in the log was not refused */
 		return 0;
 	switch (nr) {
-	case NR_open: case NR_openat:
-		return (flags & O_TMPFILE) ? SF_NR_PAIR_UNNAMED : 0;
 	case NR_mmap:
 		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]) || sf_pair_maps(nr, a))
 			return 0;
@@ -1322,6 +1323,15 @@ static void count_pending(void)
 	me.made_ret = (s64)n;
 }
 
+#define PORT_TRIES 1000 /* one a millisecond: on the same host the lost program's processes end a little later */
+
+static void listens(u64 fd)
+{
+	static const struct { s64 sec, nsec; } pause = { 0, 1000000 };
+	for (u32 tries = 0; sys2(NR_listen, fd, sf_line[fd].backlog) == -EADDRINUSE && tries < PORT_TRIES; tries++)
+		sys2(35 /* nanosleep */, &pause, 0);
+}
+
 /* The primary is lost, and this site may go on: here, at an event of which the log holds nothing. What the primary's
  * kernel held for the program is taken over, or made again. 0; otherwise the descriptor without which nobody can lead, and
  * 1000, below 0, or -1 where a call that would have to be made again is not known. A connection that cannot be gone on with is one that its peer has closed. */
@@ -1354,7 +1364,7 @@ s64 sf_pair_lead(int asked)
 	count_pending();
 	for (u64 fd = 0; fd < FDS_MAX; fd++) {
 		if (sf_fd_class[fd] == F_LISTEN)
-			sys2(NR_listen, fd, sf_line[fd].backlog);
+			listens(fd);
 		if (sf_fd_class[fd] != F_CONNECTION)
 			continue;
 		input_of(fd, &unread);

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::sites::*;
@@ -43,13 +43,14 @@ fn get_at_last(port: u16) -> Vec<u8> {
     }
 }
 
-fn strike(site: &Child) {
-    let path = format!("/proc/{}/root/mnt/data/file", site.id());
-    let mut bytes = fs::read(&path).expect("the site's file");
-    bytes[9000] ^= 2;
-    let file = fs::OpenOptions::new().write(true).open(path);
-    std::os::unix::fs::FileExt::write_all_at(&file.expect("it"), &bytes[9000..9001], 9000)
-        .expect("it is stored");
+fn strike_at(site: &Child, name: &str, at: u64) {
+    let path = format!("/proc/{}/root/mnt/data/{name}", site.id());
+    let file = fs::OpenOptions::new().read(true).write(true).open(path);
+    let file = file.expect("the site's file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("inside the file");
+    byte[0] ^= 2;
+    file.write_all_at(&byte, at).expect("it is stored");
 }
 
 /// The file in a directory of its own, which others than root may look at.
@@ -78,7 +79,7 @@ fn serves(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
     let mut both = witnessed(&site, &witness);
     assert_eq!(get_at_last(port), page());
     for struck in [&both.a, &both.b] {
-        strike(struck);
+        strike_at(struck, "file", 9000);
         assert_eq!(get(port), Ok(page()));
     }
     both.a.kill().expect("a child");
@@ -98,6 +99,143 @@ fn serves(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
         ends.said()
     );
     fs::remove_dir_all(dir).expect("clean");
+}
+
+/// The directory with PostgreSQL's programs.
+fn postgres() -> PathBuf {
+    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .expect("postgresql is installed")
+        .flatten()
+        .map(|version| version.path().join("bin"))
+        .collect();
+    found.sort();
+    found.pop().expect("a version")
+}
+
+const AS_POSTGRES: [&str; 6] = [
+    "setpriv",
+    "--reuid",
+    "postgres",
+    "--regid",
+    "postgres",
+    "--clear-groups",
+];
+
+fn done(program: &Path, words: &str) -> String {
+    let output = Command::new(AS_POSTGRES[0])
+        .args(&AS_POSTGRES[1..])
+        .arg(program)
+        .args(words.split(' ').map(|word| word.replace('~', " ")))
+        .current_dir("/")
+        .output()
+        .expect("it runs");
+    assert!(
+        output.status.success(),
+        "{}: {}",
+        program.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// A database with the tables of pgbench, and what its server says of them: processes that share memory, and files of it.
+#[test]
+fn postgresql_keeps_what_it_has_committed() {
+    if !is_root() {
+        return; // the files belong to another user
+    }
+    const SUM: &str =
+        "-AtXc select~sum(abalance),sum(hashtext(filler)),count(*)~from~pgbench_accounts";
+    let bin = postgres();
+    let (dir, data) = (seed("postgres"), seed("postgres").join("data"));
+    fs::create_dir(&data).expect("a directory");
+    for path in [&dir, &data] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a directory");
+        std::os::unix::fs::chown(path, Some(id_of("-u")), Some(id_of("-g"))).expect("root");
+    }
+    let at = data.join("pg").display().to_string();
+    let port = free_port();
+    let client = format!("-h 127.0.0.1 -p {port} -U postgres");
+    let options = format!("-p {port} -k /tmp -c listen_addresses=127.0.0.1 -c shared_buffers=2MB");
+    done(
+        &bin.join("initdb"),
+        &format!("-A trust -U postgres --no-sync --wal-segsize=1 -D {at}"),
+    );
+    let control = bin.join("pg_ctl");
+    let quoted = options.replace(' ', "~");
+    done(
+        &control,
+        &format!("-D {at} -s -w -l /dev/null -o {quoted} start"),
+    );
+    done(&bin.join("pgbench"), &format!("{client} -i -q postgres"));
+    done(
+        &bin.join("psql"),
+        &format!("{client} -qXc create~extension~amcheck postgres"),
+    );
+    let file = "-AtXc select~pg_relation_filepath('pgbench_accounts')";
+    let file = done(&bin.join("psql"), &format!("{client} {file} postgres"));
+    let right = done(&bin.join("psql"), &format!("{client} {SUM} postgres"));
+    done(&control, &format!("-D {at} -s -w stop"));
+
+    let server = format!(
+        "{} {} -D /mnt/data/pg {}",
+        AS_POSTGRES.join(" "),
+        bin.join("postgres").display(),
+        options.replace("/tmp", "/mnt/data")
+    );
+    let site = Site {
+        command: words(&server),
+        data_bytes: "300m",
+        ledger_bytes: "16m",
+        ..sqlite_site(&data)
+    };
+    let witness = Witness::new("postgres");
+    let mut both = witnessed(&site, &witness);
+    let ready = bin.join("pg_isready");
+    let deadline = Instant::now() + LIMIT;
+    while !Command::new(&ready)
+        .args(client.split(' '))
+        .stdout(Stdio::null())
+        .status()
+        .expect("it runs")
+        .success()
+    {
+        assert!(Instant::now() < deadline, "it is not ready");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let sum = || done(&bin.join("psql"), &format!("{client} {SUM} postgres"));
+    assert_eq!(sum(), right);
+    for struck in [&both.a, &both.b] {
+        strike_at(struck, &format!("pg/{file}"), 100 * 4096 + 300);
+        assert_eq!(sum(), right);
+    }
+    let load = format!("{client} -n -c 2 -t 20 postgres");
+    done(&bin.join("pgbench"), &load);
+    let committed = sum();
+    both.a.kill().expect("a child");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(sum(), committed);
+    done(&bin.join("pgbench"), &load);
+    done(&bin.join("pg_amcheck"), &format!("{client} postgres"));
+    steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
+    let ends = both.end();
+    assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
+    let page = Path::new(&file)
+        .file_name()
+        .expect("a name")
+        .display()
+        .to_string();
+    for struck in ['A', 'B'] {
+        let line = format!("disk of {struck}, {page} page 100");
+        assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+fn id_of(which: &str) -> u32 {
+    let output = Command::new("id").args([which, "postgres"]).output();
+    let said = String::from_utf8(output.expect("id").stdout).expect("a number");
+    said.trim().parse().expect("the user postgres")
 }
 
 fn words(line: &str) -> Vec<String> {

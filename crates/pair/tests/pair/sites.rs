@@ -102,7 +102,7 @@ pub(crate) fn start_as(
     adjust: impl FnOnce(&mut Command),
 ) -> Child {
     let script = format!(
-        "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs -o size={} none /mnt/data && \
+        "mount -t tmpfs none /mnt && mount -t tmpfs none /dev/shm && mkdir /mnt/data /mnt/ledger && mount -t tmpfs -o size={} none /mnt/data && \
          mount -t tmpfs -o size={} none /mnt/ledger && cp -a {}/. /mnt/data && {} cd /mnt/data && exec \"$@\"",
         site.data_bytes,
         site.ledger_bytes,
@@ -115,7 +115,7 @@ pub(crate) fn start_as(
             )),
     );
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]);
+    command.args(["--mount", "--ipc", "--propagation", "private"]);
     if site.ahead != "0" {
         command.args(["--time", "--monotonic", site.ahead]);
     }
