@@ -67,6 +67,10 @@ const RESULT_RESET: u16 = 1;
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// A program that waits in the agent answers at once.
 const LEAD_LIMIT: Duration = Duration::from_secs(5);
+/// A program that has its log before it does its next event, or computes.
+const CATCH_UP: Duration = Duration::from_secs(20);
+/// ... and computes for so long at most.
+const COMPUTES: Duration = Duration::from_secs(600);
 /// A lost ring costs this at most.
 const SLEEP: Duration = Duration::from_millis(50);
 const RPC_READ: u32 = 32;
@@ -554,6 +558,7 @@ impl Site {
     ) -> Result<(u32, u32), String> {
         // What the log holds is done first.
         let mut place = *place;
+        let mut catches_up = CatchUp::new();
         loop {
             match self.news(Duration::from_millis(5)) {
                 Some(News::Question(_)) => return Err(
@@ -579,6 +584,9 @@ impl Site {
             {
                 break;
             }
+            let done = self.group().get64(at!(own 1, done));
+            let at = (self.claimed_last(Part::Secondary), done);
+            catches_up.is_at(at, place.seq, procfs::cpu_ns(self.pid).unwrap_or(0))?;
         }
         self.group().set64(at!(alarm_seq), 0);
         self.group().set32(at!(alarm), alarm::REQUEST);
@@ -656,6 +664,46 @@ fn number(word: u64) -> i32 {
     u32::try_from(word & 0xffff_ffff)
         .expect("masked")
         .cast_signed()
+}
+
+/// How a program comes to the end of its log, whose leader is lost.
+struct CatchUp {
+    at: (u64, u64),
+    since: Instant,
+    used: u64,
+}
+
+impl CatchUp {
+    fn new() -> Self {
+        Self {
+            at: (0, 0),
+            since: Instant::now(),
+            used: 0,
+        }
+    }
+
+    /// It has claimed and done so much, of `all`, and has used so much processor time, in nanoseconds. Or nobody is to wait
+    /// for it any more.
+    fn is_at(&mut self, at: (u64, u64), all: u64, used: u64) -> Result<(), String> {
+        if at != self.at {
+            (self.at, self.since, self.used) = (at, Instant::now(), used);
+        }
+        let (waited, left) = (self.since.elapsed(), all.saturating_sub(at.1));
+        let computes = used.saturating_sub(self.used) > 1_000_000_000;
+        if waited > CATCH_UP && !computes {
+            Err(format!(
+                "its program has {left} events of the log left, and has done nothing for {} s",
+                CATCH_UP.as_secs()
+            ))
+        } else if waited > COMPUTES {
+            Err(format!(
+                "its program has {left} events of the log left, and computes for {} s without one",
+                COMPUTES.as_secs()
+            ))
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// What the agent says about whether a program can be led by this site.

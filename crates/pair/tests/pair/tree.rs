@@ -314,6 +314,29 @@ fn processes_that_share_memory_store_in_one_order_on_both_sites() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// It has events of the log left, and will never do them.
+#[test]
+fn a_program_that_stands_still_while_it_catches_up_is_not_waited_for_without_end() {
+    let dir = with_table("tree-stands");
+    let site = shell(&dir, "echo go; while :; do [ -e x.db ]; done");
+    let witness = Witness::new("tree-stands");
+    let mut both = witnessed(&site, &witness);
+    let mut line = String::new();
+    both.from.read_line(&mut line).expect("it begins");
+    let pid = until(|| named(&program(&both.b), "sh"));
+    steadfast_sys::child::kill(pid.cast_signed(), libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(300));
+    both.a.kill().expect("a child");
+    let ends = both.end();
+    assert_eq!(ends.b.status.code(), Some(122), "{}", ends.said());
+    assert!(
+        ends.said().contains("has done nothing for 20 s"),
+        "{}",
+        ends.said()
+    );
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 fn hands(name: &str, more: &[&str]) -> (std::path::PathBuf, Site) {
     let dir = seed(name);
     let data = dir.join("data");
