@@ -1,6 +1,6 @@
 //! Link: what the two sites say to each other, framed over one TCP connection.
 //!
-//! A frame is its length, its kind and its body. Both ends speak one version; another one is
+//! A frame is its length, its kind and its body. A long body is compressed where that makes it shorter. Both ends speak one version; another one is
 //! refused at the greeting.
 //!
 //! Not covered: secrecy and authentication without certificates (tls.rs). Such a link belongs into a network of its own.
@@ -18,9 +18,13 @@ use crate::error::PairError;
 use crate::tls::{Incoming, Outgoing};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
+/// A shorter body fits into a packet or two as it is.
+const COMPRESSED_MIN: usize = 1024;
+/// In the byte of the kind: the body is its length and an LZ4 block.
+const COMPRESSED: u8 = 0x80;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -109,13 +113,7 @@ pub(crate) struct Sender(Mutex<Outgoing>);
 
 impl Sender {
     pub(crate) fn send(&self, tag: Tag, parts: &[&[u8]]) -> io::Result<()> {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        let mut frame = Vec::with_capacity(len + 5);
-        frame.extend(u32::try_from(len).map_err(io::Error::other)?.to_le_bytes());
-        frame.push(tag as u8);
-        for part in parts {
-            frame.extend_from_slice(part);
-        }
+        let frame = frame(tag, parts)?;
         self.0.lock().expect("no panic under it").write_all(&frame)
     }
 
@@ -142,6 +140,54 @@ impl Sender {
     }
 }
 
+/// Whoever greets may speak to another version: a greeting is never compressed.
+fn frame(tag: Tag, parts: &[&[u8]]) -> io::Result<Vec<u8>> {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    let head = |len: usize, kind: u8| -> io::Result<Vec<u8>> {
+        let mut frame = Vec::with_capacity(len + 5);
+        frame.extend(u32::try_from(len).map_err(io::Error::other)?.to_le_bytes());
+        frame.push(kind);
+        Ok(frame)
+    };
+    if len >= COMPRESSED_MIN && tag != Tag::Greeting {
+        let short = lz4_flex::compress_prepend_size(&parts.concat());
+        if short.len() < len {
+            let mut frame = head(short.len(), tag as u8 | COMPRESSED)?;
+            frame.extend(short);
+            return Ok(frame);
+        }
+    }
+    let mut frame = head(len, tag as u8)?;
+    for part in parts {
+        frame.extend_from_slice(part);
+    }
+    Ok(frame)
+}
+
+fn foreign() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "this is not a steadfast pair")
+}
+
+fn tag_of(kind: u8) -> io::Result<Tag> {
+    let mut all = Tag::ALL.into_iter();
+    all.find(|tag| *tag as u8 == kind & !COMPRESSED)
+        .ok_or_else(foreign)
+}
+
+fn parse(kind: u8, body: Vec<u8>) -> io::Result<Frame> {
+    let tag = tag_of(kind)?;
+    if kind & COMPRESSED == 0 {
+        return Ok(Frame { tag, body });
+    }
+    let (size, block) = lz4_flex::block::uncompressed_size(&body).map_err(|_| foreign())?;
+    if size > FRAME_MAX {
+        return Err(foreign());
+    }
+    let body = lz4_flex::decompress(block, size)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Frame { tag, body })
+}
+
 #[derive(Debug)]
 pub(crate) struct Receiver(BufReader<Incoming>);
 
@@ -150,16 +196,13 @@ impl Receiver {
         let mut head = [0; 5];
         self.0.read_exact(&mut head)?;
         let len = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
-        let tag = Tag::ALL.into_iter().find(|tag| *tag as u8 == head[4]);
-        let Some(tag) = tag.filter(|_| len <= FRAME_MAX) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "this is not a steadfast pair",
-            ));
-        };
+        tag_of(head[4])?; // what somebody else says has another length than its first bytes seem to tell
+        if len > FRAME_MAX {
+            return Err(foreign());
+        }
         let mut body = vec![0; len];
         self.0.read_exact(&mut body)?;
-        Ok(Frame { tag, body })
+        parse(head[4], body)
     }
 
     pub(crate) fn expect(&mut self, tag: Tag) -> io::Result<Frame> {
@@ -435,4 +478,59 @@ pub(crate) enum Tell {
     /// A storage call is under way, or the program computes.
     Busy,
     Failed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(tag: Tag, body: &[u8]) -> (usize, Frame) {
+        let (half, rest) = body.split_at(body.len() / 3);
+        let bytes = frame(tag, &[half, rest]).expect("a frame");
+        let len = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+        assert_eq!(len as usize, bytes.len() - 5);
+        (
+            bytes.len(),
+            parse(bytes[4], bytes[5..].to_vec()).expect("a frame"),
+        )
+    }
+
+    #[test]
+    fn a_body_arrives_as_it_was_and_a_long_one_is_shorter_on_its_way() {
+        let mut word = 0x9e37_79b9_7f4a_7c15_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            word.to_be_bytes()[0]
+        })
+        .take(20_000)
+        .collect();
+        let text = b"INSERT INTO t VALUES".repeat(1000);
+        for (tag, body) in [
+            (Tag::Step, &noise[..]),
+            (Tag::Step, &text[..]),
+            (Tag::Step, b""),
+            (Tag::Greeting, &text[..]),
+        ] {
+            let (bytes, frame) = sent(tag, body);
+            assert_eq!((frame.tag, &frame.body[..]), (tag, body));
+            let shorter = tag == Tag::Step && body == &text[..];
+            assert_eq!(bytes < body.len(), shorter, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_no_frame_has_and_a_damaged_block_are_refused() {
+        let kind = Tag::Step as u8 | COMPRESSED;
+        let whole = frame(Tag::Step, &[&[7; 4096]]).expect("a frame");
+        let mut huge = whole[5..].to_vec();
+        huge[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        let mut longer = whole[5..].to_vec();
+        longer[..4].copy_from_slice(&4095_u32.to_le_bytes());
+        for body in [huge, longer, vec![1, 2]] {
+            assert!(parse(kind, body).is_err());
+        }
+        assert!(parse(0x7f, Vec::new()).is_err());
+    }
 }

@@ -11,6 +11,7 @@ mod cluster;
 mod disks;
 mod held;
 mod join;
+mod kubernetes;
 mod lost;
 mod names;
 mod processor;
