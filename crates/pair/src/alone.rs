@@ -30,8 +30,8 @@ pub(crate) fn decide(
     site: char,
     mut round: impl FnMut(),
 ) -> Result<(), PairError> {
-    let witness = Witness::parse(&side.witness)?;
-    if witness == Witness::None {
+    let witness = Witness::of(side)?;
+    if matches!(witness, Witness::None) {
         return Err(PairError::Lost);
     }
     let mut told = false;

@@ -59,10 +59,19 @@ pub(crate) struct Side {
     /// Where the secondary waits for the primary, and a site that goes on alone for one that joins
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7450")]
     pub(crate) listen: String,
-    /// Who decides which site goes on alone: dir:PATH, a directory of a third machine that both mount, http://HOST:PORT, etcd,
-    /// or none: the loss of a site then stops the program
+    /// Who decides which site goes on alone: dir:PATH, a directory of a third machine that both mount, http://HOST:PORT or
+    /// https://HOST:PORT, etcd, or none: the loss of a site then stops the program
     #[arg(long, value_name = "URL", default_value = "none")]
     pub(crate) witness: String,
+    /// With https: the authority of etcd's certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) witness_ca: Option<PathBuf>,
+    /// With https: the certificate that this site shows etcd, where it asks for one
+    #[arg(long, value_name = "FILE", requires_all = ["witness_key", "witness_ca"])]
+    pub(crate) witness_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "witness_cert")]
+    pub(crate) witness_key: Option<PathBuf>,
     /// Milliseconds without a word from the other site after which it counts as lost
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(20..=3_600_000))]
     pub(crate) lost_after: u64,

@@ -16,7 +16,9 @@ pub(crate) enum PairError {
     NotFound { program: String },
     #[error("{} has to be there and readable", .path.display())]
     Directory { path: PathBuf, source: io::Error },
-    #[error("--witness has to be none, dir:/PATH or http://HOST:PORT, found {found}")]
+    #[error(
+        "--witness has to be none, dir:/PATH, http://HOST:PORT, or https://HOST:PORT with --witness-ca, found {found}"
+    )]
     Witness { found: String },
     #[error("the witness has to answer before anything depends on it, and {witness} does not")]
     NoWitness { witness: String, source: io::Error },

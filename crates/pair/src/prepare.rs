@@ -81,7 +81,7 @@ fn first_line(path: &str, field: &str) -> String {
 }
 
 pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
-    let witness = Witness::parse(&side.witness)?;
+    let witness = Witness::of(side)?;
     witness.check().map_err(|source| PairError::NoWitness {
         witness: side.witness.clone(),
         source,

@@ -72,6 +72,41 @@ fn bad(
     }
 }
 
+fn authorities(ca: &Path) -> Result<RootCertStore, PairError> {
+    let mut roots = RootCertStore::empty();
+    for one in certificates(ca)? {
+        roots
+            .add(one)
+            .map_err(|error| bad(format!("{} has no authority", ca.display()), error))?;
+    }
+    Ok(roots)
+}
+
+fn private_key(key: &Path) -> Result<PrivateKeyDer<'static>, PairError> {
+    PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| bad(format!("{} has no private key", key.display()), error))
+}
+
+/// For a client of a server whose certificate is of `ca`; with a certificate and key of its own, or without.
+pub(crate) fn client(ca: &Path, own: Option<(&Path, &Path)>) -> Result<ClientConfig, PairError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| bad("TLS 1.3 is not there", error))?
+        .with_root_certificates(authorities(ca)?);
+    let Some((cert, key)) = own else {
+        return Ok(builder.with_no_client_auth());
+    };
+    builder
+        .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+        .map_err(|error| {
+            bad(
+                format!("{} does not fit {}", key.display(), cert.display()),
+                error,
+            )
+        })
+}
+
 impl Security {
     pub(crate) fn of(side: &Side) -> Result<Self, PairError> {
         let (Some(cert), Some(key), Some(ca)) = (&side.tls_cert, &side.tls_key, &side.tls_ca)
@@ -79,18 +114,8 @@ impl Security {
             return Ok(Self::Clear);
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        for one in certificates(ca)? {
-            roots
-                .add(one)
-                .map_err(|error| bad(format!("{} has no authority", ca.display()), error))?;
-        }
-        let roots = Arc::new(roots);
+        let roots = Arc::new(authorities(ca)?);
         let own = certificates(cert)?;
-        let secret = || {
-            PrivateKeyDer::from_pem_file(key)
-                .map_err(|error| bad(format!("{} has no private key", key.display()), error))
-        };
         let unfit = |error| {
             bad(
                 format!("{} does not fit {}", key.display(), cert.display()),
@@ -106,14 +131,9 @@ impl Security {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(old)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(own.clone(), secret()?)
+            .with_single_cert(own.clone(), private_key(key)?)
             .map_err(unfit)?;
-        let connects = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(old)?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(own, secret()?)
-            .map_err(unfit)?;
+        let connects = client(ca, Some((cert.as_path(), key.as_path())))?;
         let host = side.peer.as_ref().map(|peer| {
             let host = peer
                 .rsplit_once(':')

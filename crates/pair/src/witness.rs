@@ -12,31 +12,54 @@
 //!
 //! Invariant: of two sites that ask under one name at most one is told to go on, and it is told the same whenever it asks again.
 //!
-//! Not covered: access control and TLS of etcd.
+//! Not covered: names and passwords of etcd's users; a site may show a certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
+use crate::cli::Side;
 use crate::error::PairError;
+use crate::tls;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Witness {
     /// The loss of a site stops the other one.
     None,
     /// A directory of a third machine that both sites mount.
     Directory(PathBuf),
-    /// HOST:PORT of etcd's JSON gateway, version 3.4 or later.
-    Etcd(String),
+    /// Etcd's JSON gateway, version 3.4 or later.
+    Etcd(Etcd),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Etcd {
+    /// HOST:PORT.
+    host: String,
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl Witness {
-    pub(crate) fn parse(text: &str) -> Result<Self, PairError> {
+    pub(crate) fn of(side: &Side) -> Result<Self, PairError> {
+        let own = side
+            .witness_cert
+            .as_deref()
+            .zip(side.witness_key.as_deref());
+        let config = side.witness_ca.as_ref();
+        let config = config.map(|ca| tls::client(ca, own)).transpose()?;
+        Self::parse(&side.witness, config)
+    }
+
+    /// `config`: for https, which nothing else has.
+    fn parse(text: &str, config: Option<ClientConfig>) -> Result<Self, PairError> {
         if text == "none" {
             return Ok(Self::None);
         }
@@ -46,17 +69,19 @@ impl Witness {
         {
             return Ok(Self::Directory(path.into()));
         }
-        match text
-            .strip_prefix("http://")
-            .map(|host| host.trim_end_matches('/'))
-        {
-            Some(host) if host.contains(':') && !host.contains('/') => {
-                Ok(Self::Etcd(host.to_owned()))
-            }
-            _ => Err(PairError::Witness {
-                found: text.to_owned(),
-            }),
+        let (rest, tls) = match (text.split_once("://"), config) {
+            (Some(("http", rest)), None) => (rest, None),
+            (Some(("https", rest)), Some(config)) => (rest, Some(Arc::new(config))),
+            _ => ("", None),
+        };
+        let host = rest.trim_end_matches('/');
+        if host.contains(':') && !host.contains('/') {
+            let host = host.to_owned();
+            return Ok(Self::Etcd(Etcd { host, tls }));
         }
+        Err(PairError::Witness {
+            found: text.to_owned(),
+        })
     }
 
     /// Whether the witness can be asked at all, before anything depends on it.
@@ -68,9 +93,9 @@ impl Witness {
                 std::fs::write(&probe, "probe")?;
                 std::fs::remove_file(probe)
             }
-            Self::Etcd(host) => {
+            Self::Etcd(etcd) => {
                 let key = base64(b"steadfast/pair/probe");
-                call(host, "/v3/kv/range", &json!({ "key": key })).map(drop)
+                etcd.call("/v3/kv/range", &json!({ "key": key })).map(drop)
             }
         }
     }
@@ -98,11 +123,10 @@ impl Witness {
                 }
                 Ok(std::fs::read_to_string(claim)? == site.to_string())
             }
-            Self::Etcd(host) => {
+            Self::Etcd(etcd) => {
                 let key = base64(format!("steadfast/pair/{run}").as_bytes());
                 let value = base64(site.to_string().as_bytes());
-                let answer = call(
-                    host,
+                let answer = etcd.call(
                     "/v3/kv/txn",
                     &json!({
                         "compare": [{ "key": key, "target": "VERSION", "result": "EQUAL", "version": "0" }],
@@ -123,15 +147,30 @@ impl Witness {
     }
 }
 
-/// One question to etcd's gateway. HTTP/1.0, so that the answer ends with the connection.
-fn call(host: &str, path: &str, body: &Value) -> io::Result<Value> {
-    let address = host
-        .to_socket_addrs()?
-        .next()
-        .ok_or_else(|| io::Error::other("no address by this name"))?;
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+impl Etcd {
+    /// One question to etcd's gateway.
+    fn call(&self, path: &str, body: &Value) -> io::Result<Value> {
+        let mut addresses = self.host.to_socket_addrs()?;
+        let address = addresses
+            .next()
+            .ok_or_else(|| io::Error::other("no address by this name"))?;
+        let stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+        let Some(config) = &self.tls else {
+            return ask(stream, &self.host, path, body);
+        };
+        let (name, _) = self.host.rsplit_once(':').unwrap_or((&self.host, ""));
+        let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
+            .map_err(io::Error::other)?;
+        let connection =
+            ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        ask(StreamOwned::new(connection, stream), &self.host, path, body)
+    }
+}
+
+/// HTTP/1.0, so that the answer ends with the connection.
+fn ask(mut stream: impl Read + Write, host: &str, path: &str, body: &Value) -> io::Result<Value> {
     let body = body.to_string();
     write!(
         stream,
@@ -253,10 +292,14 @@ mod tests {
         (address, answers)
     }
 
+    fn clear(host: String) -> Witness {
+        Witness::Etcd(Etcd { host, tls: None })
+    }
+
     #[test]
     fn etcd_decides_by_who_comes_first_and_silence_is_no_answer() {
         let (address, answers) = gateway(3);
-        let witness = Witness::Etcd(address);
+        let witness = clear(address);
         assert!(witness.claim("run", 'B').expect("it answers"));
         assert!(!witness.claim("run", 'A').expect("it answers"));
         assert!(
@@ -284,11 +327,12 @@ mod tests {
             "etcd:2379",
             "",
         ] {
-            assert!(Witness::parse(text).is_err(), "{text}");
+            assert!(Witness::parse(text, None).is_err(), "{text}");
         }
-        assert_eq!(
-            Witness::parse("http://10.0.0.9:2379/").expect("etcd"),
-            Witness::Etcd("10.0.0.9:2379".into())
-        );
+        let Ok(Witness::Etcd(etcd)) = Witness::parse("http://10.0.0.9:2379/", None) else {
+            panic!("etcd");
+        };
+        assert_eq!(etcd.host, "10.0.0.9:2379");
+        assert!(etcd.tls.is_none());
     }
 }

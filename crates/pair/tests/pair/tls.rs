@@ -270,3 +270,113 @@ fn files_that_are_no_certificates_are_named() {
     fs::remove_dir_all(dir).expect("clean");
     fs::remove_dir_all(keys).expect("clean");
 }
+
+/// An etcd of one machine, which believes those that `own` has signed.
+struct Etcd(std::process::Child, PathBuf);
+
+impl Etcd {
+    fn start(own: &Authority, port: u16) -> Self {
+        let dir = seed("etcd");
+        let at = |name: &str| own.dir.join(name).display().to_string();
+        let peers = format!("http://127.0.0.1:{}", free_port());
+        let url = format!("https://127.0.0.1:{port}");
+        let child = Command::new("etcd")
+            .args([
+                "--name",
+                "one",
+                "--log-level",
+                "error",
+                "--client-cert-auth",
+            ])
+            .args([
+                "--cert-file",
+                &at("etcd.pem"),
+                "--key-file",
+                &at("etcd.key"),
+            ])
+            .args(["--trusted-ca-file", &at("ca.pem")])
+            .args([
+                "--listen-client-urls",
+                &url,
+                "--advertise-client-urls",
+                &url,
+            ])
+            .args(["--listen-peer-urls", &peers])
+            .args(["--initial-advertise-peer-urls", &peers])
+            .args(["--initial-cluster", &format!("one={peers}")])
+            .arg("--data-dir")
+            .arg(dir.join("data"))
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("etcd is installed");
+        Self(child, dir)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = fs::remove_dir_all(&self.1);
+    }
+}
+
+#[test]
+fn a_witness_by_https_decides_and_one_of_another_authority_is_not_believed() {
+    let dir = with_table("tls-etcd");
+    let keys = seed("tls-etcd-keys");
+    let site = sqlite_site(&dir);
+    let (own, other) = (Authority::new(&keys, "own"), Authority::new(&keys, "other"));
+    for name in ["etcd", "site"] {
+        own.issue(name, HERE, VALID);
+    }
+    let port = free_port();
+    let _etcd = Etcd::start(&own, port);
+    let url = format!("https://127.0.0.1:{port}");
+    let believing = |ca: &Authority| -> Vec<String> {
+        let ca = ca.dir.join("ca.pem").display().to_string();
+        let at = |name: &str| own.dir.join(name).display().to_string();
+        let words = ["--witness", &url, "--witness-ca", &ca, "--witness-cert"];
+        let own = [&at("site.pem"), "--witness-key", &at("site.key")];
+        words.iter().chain(&own).map(ToString::to_string).collect()
+    };
+    let check = |flags: &[String]| {
+        let output = started(&site, "check", flags).wait_with_output();
+        let output = output.expect("it ends");
+        (output.status.code(), said(&output))
+    };
+    let right = believing(&own);
+    let deadline = std::time::Instant::now() + LIMIT;
+    while check(&right).0 != Some(0) {
+        assert!(std::time::Instant::now() < deadline, "{:?}", check(&right));
+    }
+    for (flags, why) in [
+        (believing(&other), "UnknownIssuer"),
+        (right[..4].to_vec(), "does not"), // etcd asks for a certificate
+        (right[..2].to_vec(), "--witness-ca"),
+    ] {
+        let (status, said) = check(&flags);
+        assert_eq!(status, Some(121), "{said}");
+        assert!(said.contains(why), "{why}: {said}");
+    }
+
+    let address = format!("127.0.0.1:{}", free_port());
+    let with = |flag: &str| [&[flag.to_owned(), address.clone()], &right[..]].concat();
+    let b = started(&site, "secondary", &with("--listen"));
+    let mut both = Both::with(started(&site, "primary", &with("--peer")), b);
+    assert_eq!(both.ask(CHANGE), "200");
+    both.a.kill().expect("a child");
+    let mut from = std::io::BufReader::new(both.b.stdout.take().expect("piped"));
+    let mut answer = ask_secondary(&mut both.b, &mut from, "SELECT 'here';");
+    // The primary's last word, if this site has not heard that it was said.
+    if answer == "200" {
+        answer.clear();
+        std::io::BufRead::read_line(&mut from, &mut answer).expect("it answers");
+    }
+    assert_eq!(answer.trim_end(), "here");
+    drop(both.b.stdin.take());
+    let ends = both.end();
+    assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+    fs::remove_dir_all(keys).expect("clean");
+}
