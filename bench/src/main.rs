@@ -329,6 +329,12 @@ enum Action {
         /// What it costs that acknowledgements are held back, with a server that takes bytes (crates/pair/tests/pair/sink.c)
         #[arg(long, requires = "server")]
         hold: bool,
+        /// The paper's micro-benchmark: its variants and a pair over `steadfast run`, beside its Table 1
+        #[arg(long, conflicts_with_all = ["hold", "load"])]
+        micro: bool,
+        /// pgbench and Apache, over two bare copies
+        #[arg(long, conflicts_with = "hold")]
+        load: bool,
         #[arg(last = true, value_name = "SERVER")]
         server: Vec<String>,
     },
@@ -604,20 +610,37 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
     let Action::Pair {
         program,
         hold,
+        micro,
+        load,
         server,
     } = action
     else {
         bail!("nothing to measure")
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = program
+        .clone()
+        .unwrap_or_else(|| root.with_file_name("target/release/steadfast-pair"));
+    let place = root.with_file_name("build/bench");
+    if *micro {
+        let (rows, table) = pair::micro(&program, common.pairs, &place.join("pair"))?;
+        return Ok(Outcome::new(&rows, table, true)?.keeping(rows));
+    }
+    if *load {
+        // Other users' programs read there.
+        let rows = pair::load(
+            &program,
+            common.pairs,
+            Path::new("/tmp/steadfast-bench-pair"),
+        )?;
+        return Ok(Outcome::new(&rows, pair::render(&rows), true)?.keeping(rows));
+    }
     let rows = pair::measure(&pair::Plan {
-        program: program
-            .clone()
-            .unwrap_or_else(|| root.with_file_name("target/release/steadfast-pair")),
+        program,
         rounds: common.pairs,
         hold: *hold,
         server: server.clone(),
-        place: root.with_file_name("build/bench"),
+        place,
     })?;
     let outcome = Outcome::new(&rows, pair::render(&rows), true)?;
     Ok(outcome.keeping(rows))

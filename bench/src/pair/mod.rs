@@ -6,6 +6,13 @@
 //!
 //! Not covered: hosts with cores of their own.
 
+mod load;
+mod micro;
+mod sites;
+
+pub use load::measure as load;
+pub use micro::measure as micro;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,0 +1,309 @@
+//! Servers of several processes under a pair: pgbench (the paper's Fig. 6) and Apache (Fig. 7), over two bare copies.
+//!
+//! Not measured: Postmark; httperf's rates: the client here asks as fast as it is answered.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use steadfast_report::published::Row;
+
+use super::sites::{COLUMNS, Column, Sites, free_port, middle};
+use crate::results::digits;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const REQUESTS: u32 = 1000;
+/// Of each client.
+const TRANSACTIONS: u32 = 200;
+
+fn words(line: &str) -> Vec<String> {
+    line.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+fn until(mut ready: impl FnMut() -> bool) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !ready() {
+        ensure!(
+            Instant::now() < deadline,
+            "the server is not ready within {} s",
+            PATIENCE.as_secs()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn get(port: u16) -> Option<usize> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    answer.starts_with(b"HTTP/1.1 200").then_some(answer.len())
+}
+
+/// Microseconds that a request for 20 KB takes.
+fn apache(column: Column, program: &Path, place: &Path) -> Result<f64> {
+    let dir = place.join("apache");
+    let data = dir.join("data");
+    fs::create_dir_all(&data)?;
+    fs::write(data.join("file"), vec![b'x'; 20 << 10])?;
+    let configured = |name: &str, port: u16| -> Result<Vec<String>> {
+        let (file, modules) = (dir.join(name), "/usr/lib/apache2/modules");
+        fs::write(
+            &file,
+            format!(
+                "ServerRoot {}\nLoadModule mpm_prefork_module {modules}/mod_mpm_prefork.so\nLoadModule authz_core_module \
+                 {modules}/mod_authz_core.so\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile /mnt/pid\nDefaultRuntimeDir /mnt\n\
+                 Mutex sysvsem\nErrorLog /mnt/error\nDocumentRoot /mnt/data\nEnableSendfile Off\nEnableMMAP Off\nUser www-data\n\
+                 Group www-data\nStartServers 2\nServerLimit 4\nMinSpareServers 1\nMaxSpareServers 2\nMaxRequestWorkers 4\n",
+                dir.display()
+            ),
+        )?;
+        Ok(words(&format!(
+            "/usr/sbin/apache2 -DFOREGROUND -f {}",
+            file.display()
+        )))
+    };
+    let ports = [free_port()?, free_port()?];
+    let commands = [
+        configured("one.conf", ports[0])?,
+        configured("two.conf", ports[1])?,
+    ];
+    let _sites = Sites::start(column, program, &data, [&commands[0], &commands[1]], place)?;
+    let asked = if column == Column::Two {
+        &ports[..]
+    } else {
+        &ports[..1]
+    };
+    for &port in asked {
+        until(|| get(port).is_some())?;
+    }
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = asked
+            .iter()
+            .map(|&port| {
+                scope.spawn(move || {
+                    (0..REQUESTS).all(|_| get(port).is_some_and(|bytes| bytes > 20 << 10))
+                })
+            })
+            .collect();
+        for client in clients {
+            ensure!(
+                client.join().is_ok_and(|whole| whole),
+                "an answer of Apache is not whole"
+            );
+        }
+        Ok(())
+    })?;
+    Ok(1e6 * began.elapsed().as_secs_f64() / f64::from(REQUESTS))
+}
+
+fn as_postgres() -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args([
+            "--reuid",
+            "postgres",
+            "--regid",
+            "postgres",
+            "--clear-groups",
+        ])
+        .current_dir("/");
+    command
+}
+
+fn bin() -> Result<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql")
+        .context("PostgreSQL\n  fix:   apt install postgresql")?;
+    let newest = versions.flatten().map(|one| one.path().join("bin")).max();
+    newest.context("PostgreSQL\n  fix:   apt install postgresql")
+}
+
+fn done(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A directory with a database whose tables are pgbench's.
+fn database(place: &Path) -> Result<PathBuf> {
+    let (dir, bin, port) = (place.join("postgres"), bin()?, free_port()?);
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir)?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))?;
+    let at = dir.join("pg");
+    done(
+        as_postgres()
+            .arg(bin.join("initdb"))
+            .args([
+                "-A",
+                "trust",
+                "-U",
+                "postgres",
+                "--no-sync",
+                "--wal-segsize=1",
+                "-D",
+            ])
+            .arg(&at),
+    )?;
+    let options = format!("-p {port} -k /tmp -c listen_addresses=127.0.0.1");
+    let control = |word: &str| {
+        done(
+            as_postgres()
+                .arg(bin.join("pg_ctl"))
+                .args(["-s", "-w", "-l", "/dev/null", "-o", &options, "-D"])
+                .arg(&at)
+                .arg(word),
+        )
+    };
+    control("start")?;
+    let made = done(Command::new(bin.join("pgbench")).args([
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &port.to_string(),
+        "-U",
+        "postgres",
+        "-i",
+        "-q",
+        "postgres",
+    ]));
+    control("stop")?;
+    made.map(|_| dir)
+}
+
+/// Milliseconds that a transaction of a client takes, with so many clients.
+fn pgbench(column: Column, clients: u32, program: &Path, seed: &Path, place: &Path) -> Result<f64> {
+    let bin = bin()?;
+    let ports = [free_port()?, free_port()?];
+    let command = |port: u16| {
+        words(&format!(
+            "/usr/bin/setpriv --reuid postgres --regid postgres --clear-groups {} -D /mnt/data/pg -p {port} -k /mnt/data -c \
+             listen_addresses=127.0.0.1",
+            bin.join("postgres").display()
+        ))
+    };
+    let commands = ports.map(command);
+    let _sites = Sites::start(column, program, seed, [&commands[0], &commands[1]], place)?;
+    let asked = if column == Column::Two {
+        &ports[..]
+    } else {
+        &ports[..1]
+    };
+    for port in asked {
+        until(|| {
+            let mut ready = Command::new(bin.join("pg_isready"));
+            ready
+                .args(["-h", "127.0.0.1", "-p", &port.to_string()])
+                .stdout(Stdio::null());
+            ready.status().is_ok_and(|status| status.success())
+        })?;
+    }
+    let loads: Vec<_> = asked
+        .iter()
+        .map(|port| {
+            Command::new(bin.join("pgbench"))
+                .args([
+                    "-h",
+                    "127.0.0.1",
+                    "-U",
+                    "postgres",
+                    "-n",
+                    "-p",
+                    &port.to_string(),
+                    "-c",
+                    &clients.to_string(),
+                ])
+                .args(["-t", &TRANSACTIONS.to_string(), "postgres"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+        })
+        .collect::<std::io::Result<_>>()?;
+    let mut slowest = 0.0_f64;
+    for load in loads {
+        let output = load.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = said
+            .lines()
+            .find_map(|line| line.strip_prefix("latency average = "));
+        let Some(ms) = line.and_then(|line| line.split(' ').next()?.parse().ok()) else {
+            bail!("pgbench says {said}");
+        };
+        slowest = slowest.max(ms);
+    }
+    Ok(slowest)
+}
+
+/// Rows, and a line for each.
+///
+/// # Errors
+/// When a program is missing, or fails.
+pub fn measure(program: &Path, rounds: usize, place: &Path) -> Result<Vec<Row>> {
+    fs::create_dir_all(place)?;
+    fs::set_permissions(place, fs::Permissions::from_mode(0o755))?;
+    let seed = database(place)?;
+    let one = |column| pgbench(column, 1, program, &seed, place);
+    let four = |column| pgbench(column, 4, program, &seed, place);
+    let page = |column| apache(column, program, place);
+    type Run<'a> = &'a dyn Fn(Column) -> Result<f64>;
+    let loads: [(&str, &str, &str, Run<'_>); 3] = [
+        (
+            "pgbench.1",
+            "a transaction of pgbench, 1 client",
+            "ms",
+            &one,
+        ),
+        (
+            "pgbench.4",
+            "a transaction of pgbench, 4 clients",
+            "ms",
+            &four,
+        ),
+        ("apache", "20 KB from Apache, prefork", "µs", &page),
+    ];
+    let mut rows = Vec::new();
+    for (key, what, unit, run) in loads {
+        let mut taken = Vec::new();
+        for round in 0..rounds.max(1) {
+            let mut times = [0.0; COLUMNS.len()];
+            for turn in 0..COLUMNS.len() {
+                let at = (round + turn) % COLUMNS.len();
+                times[at] = run(COLUMNS[at])?;
+            }
+            taken.push(times);
+        }
+        let mut keep = |name: &str, more: &str, unit: &str, of: &dyn Fn(&[f64; 3]) -> f64| {
+            let (value, low, high) = middle(&taken.iter().map(of).collect::<Vec<_>>());
+            let row = Row::new(
+                format!("{key}.{name}"),
+                format!("{what}, {more}"),
+                digits(value),
+                unit.to_owned(),
+            );
+            rows.push(row.within(digits(low), digits(high), taken.len() as u64));
+        };
+        keep("bare", "bare", unit, &|times| times[0]);
+        keep("pair", "pair", unit, &|times| times[2]);
+        keep(
+            "over-floor",
+            "added by the pair over two bare copies",
+            "%",
+            &|times| 100.0 * (times[2] / times[1] - 1.0),
+        );
+        keep("over-bare", "added by the pair over bare", "%", &|times| {
+            100.0 * (times[2] / times[0] - 1.0)
+        });
+    }
+    Ok(rows)
+}
