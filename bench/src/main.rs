@@ -330,11 +330,11 @@ enum Action {
         #[arg(long, requires = "server")]
         hold: bool,
         /// The paper's micro-benchmark: its variants and a pair over `steadfast run`, beside its Table 1
-        #[arg(long, conflicts_with_all = ["hold", "load"])]
+        #[arg(long, conflicts_with_all = ["hold", "servers"])]
         micro: bool,
         /// pgbench and Apache, over two bare copies
         #[arg(long, conflicts_with = "hold")]
-        load: bool,
+        servers: bool,
         #[arg(last = true, value_name = "SERVER")]
         server: Vec<String>,
     },
@@ -611,7 +611,7 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         program,
         hold,
         micro,
-        load,
+        servers,
         server,
     } = action
     else {
@@ -626,7 +626,7 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         let (rows, table) = pair::micro(&program, common.pairs, &place.join("pair"))?;
         return Ok(Outcome::new(&rows, table, true)?.keeping(rows));
     }
-    if *load {
+    if *servers {
         // Other users' programs read there.
         let rows = pair::load(
             &program,
