@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
 use crate::bench::{Bench, one_group};
+use crate::build::{self, Variant};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::run::{Invocation, Ran};
 
@@ -100,6 +101,40 @@ fn ends_when_killed_again() -> Result<(), String> {
     Ok(())
 }
 
+/// Children are killed as soon as they are seen from outside: most of them before they have said anything to the launcher.
+fn ends_as_soon_as_made(replicas: u8) -> Result<(), String> {
+    let dir = Bench::get().case_dir(&format!("awaited-early-{replicas}"));
+    let mut invocation = Invocation {
+        program: build::guest("children_struck.c", Variant::Dynamic)?,
+        ..Invocation::default()
+    };
+    let bare = invocation.run(&dir, LIMIT)?;
+    let _ = fs::remove_file(dir.join("number"));
+    invocation.protector = protector(replicas, &dir.join("events"), &["--quiet"]);
+    let _group = one_group();
+    let run = invocation.start(&dir).map_err(|error| error.to_string())?;
+    let parent = number(&dir)?;
+    let mut struck = 0;
+    while let Ok(children) = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) {
+        for child in children.split_whitespace() {
+            let child = child.parse().map_err(|_| format!("children: {children}"))?;
+            struck += u32::from(kill(Pid::from_raw(child), Signal::SIGKILL).is_ok());
+        }
+        if !Path::new(&format!("/proc/{parent}/fd/0")).exists() {
+            break;
+        }
+    }
+    let ran = run.wait(LIMIT)?;
+    ran.nothing_left(GRACE)?;
+    let difference = output_difference(&bare, &ran);
+    if difference.is_some() || struck == 0 {
+        let why = difference.unwrap_or_default();
+        return Err(format!("{why}\n{struck} struck\n{}", last_lines(&ran)));
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 fn ends_by_its_parents_will() -> Result<(), String> {
     let dir = Bench::get().case_dir("awaited-will");
     let mut invocation = shell(KILLS);
@@ -130,5 +165,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("killed_leader_of_3", || goes_on(3)),
         trial("killed_again", ends_when_killed_again),
         trial("killed_by_its_parent", ends_by_its_parents_will),
+        trial("killed_as_soon_as_made_of_1", || ends_as_soon_as_made(1)),
+        trial("killed_as_soon_as_made_of_2", || ends_as_soon_as_made(2)),
+        trial("killed_as_soon_as_made_of_3", || ends_as_soon_as_made(3)),
     ]
 }

@@ -146,6 +146,7 @@ enum sf_phase {
 
 /* A child whose leader the launcher can make again (ward.c). */
 #define SF_WARDS_MAX 16u
+#define SF_FORKED_MAX 64u
 enum sf_ward_state {
 	SF_W_FREE,
 	SF_W_CLAIMED,
@@ -457,6 +458,8 @@ struct sf_group {
 	int32_t parent;
 	uint32_t parent_inv;
 	struct sf_ward ward[SF_WARDS_MAX];
+	/* The last copies that this leader has made of itself: the group's number (SF_RPC_FORK), and above it the process's. */
+	uint64_t forked[SF_FORKED_MAX];
 };
 
 /* Of SF_RPC_SEGMENT, in a4: the process is one of a domain; the descriptor is the launcher's own. */

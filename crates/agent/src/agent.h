@@ -241,6 +241,7 @@ struct sf_me {
 	u32 heard; /* leader: an epoch comes before it */
 	u32 holds;     /* the baton of its domain (domain.c): it runs, and others of its index do not */
 	u32 courteous; /* ... and gave it while others were waiting */
+	u32 forks;     /* leader: copies that it has made of itself */
 	u64 ticket;    /* of the baton that it holds, or held last */
 	u64 ready;     /* event whose call would not wait, or did not a moment ago */
 	u32 spent;     /* calls since it took the baton */

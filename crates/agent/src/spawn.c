@@ -483,8 +483,11 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 			begin(r, k, (u64)fd, 0);
 		if (pid < 0)
 			sf_rpc(SF_RPC_UNFORK, (u64)fd, 0, 0, 0, 0);
-		else
+		else {
+			/* It may be killed before it says its number itself. */
+			store(&G->forked[me.forks++ % SF_FORKED_MAX], (u64)pid << 32 | (u32)fd);
 			note_child(k, pid);
+		}
 	}
 	struct sf_result *res = sf_result_begin(e, pid);
 	res->aux = (u64)fd;

@@ -19,6 +19,7 @@ pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
 pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
 pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
 pub(crate) const WARDS_MAX: usize = 16;
+pub(crate) const FORKED_MAX: usize = 64;
 /// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
 /// The number of a payload, and words that a state which is looked for there has in memory: how many, then address and
@@ -218,6 +219,7 @@ pub(crate) struct Group {
     pub(crate) parent: i32,
     pub(crate) parent_inv: u32,
     pub(crate) ward: [Ward; WARDS_MAX],
+    pub(crate) forked: [u64; FORKED_MAX],
 }
 
 #[repr(C)]

@@ -48,6 +48,9 @@ use crate::{LaunchError, launch, status};
 const UNCLAIMED: Duration = Duration::from_secs(10);
 /// How often a thread that waits for its child looks whether the tree has ended.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often a copy that has not said its number is looked for: its parent remembers the last ones ([`abi::FORKED_MAX`]), and
+/// makes less than one in a millisecond.
+const BORN: Duration = Duration::from_millis(5);
 /// A thread that was told of a child answers at once.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -790,7 +793,7 @@ fn launched(
 /// A group for copies of a group's replicas, which attach its memory by [`Asked::number`].
 pub(crate) fn by_fork(
     tree: &Arc<Tree>,
-    parent: &Group,
+    parent: &Arc<Group>,
     leader: i32,
     mask: u64,
     modules: Modules,
@@ -817,7 +820,11 @@ pub(crate) fn by_fork(
     group.memory.write(at!(wait affinity), &affinity);
     modules.flips.write(&group.memory);
     let its = Arc::clone(&group);
-    let life = move |hearing: Hearing, life: Life| fork(&hearing, life, its, modules, fixed);
+    let parent = Arc::clone(parent);
+    let life = move |hearing: Hearing, life: Life| {
+        let made = || forked(&parent, number);
+        fork(&hearing, life, its, made, modules, fixed);
+    };
     let post = begin(tree, mask, life).map_err(step(crate::Step::Thread))?;
     Ok(Asked { number, post })
 }
@@ -852,12 +859,29 @@ fn end_copies(tree: &Tree, group: &Group) {
     }
 }
 
-fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, fixed: u64) {
+/// The process that a leader has made for the group of this number, once it says so.
+fn forked(parent: &Group, number: i32) -> Option<i32> {
+    (0..abi::FORKED_MAX)
+        .map(|index| parent.get64(at!(forked) + 8 * index))
+        .find(|word| *word & 0xffff_ffff == u64::from(number.cast_unsigned()) && word >> 32 > 1)
+        .and_then(|word| i32::try_from(word >> 32).ok())
+}
+
+fn fork(
+    hearing: &Hearing,
+    mut life: Life,
+    group: Arc<Group>,
+    made: impl Fn() -> Option<i32>,
+    modules: Modules,
+    fixed: u64,
+) {
     let tree = Arc::clone(&life.tree);
     hearing.ring(&group);
     let started = Instant::now();
+    let mut known = None;
     let pid = loop {
         let seen = group.bell();
+        known = known.or_else(&made);
         let said = group.get32(at!(own 0, init_pid)).cast_signed();
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         if said > 1 && procfs::is_below(said, own) {
@@ -867,14 +891,15 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
             return;
         }
         // It may be killed at any moment, before it has said its number too.
-        if said > 1 && !child::exists(said) {
+        let is_gone = |pid: i32| !child::exists(pid) || procfs::has_ended(pid);
+        if said > 1 && !child::exists(said) || said <= 1 && known.is_some_and(is_gone) {
             return end_copies(&tree, &group);
         }
         if started.elapsed() > 4 * ANSWER {
             let how = "its leader did not say its number".into();
             return tree.fail(Failure::Launch(LaunchError::Early { replica: 0, how }));
         }
-        group.sleep(seen, LOOK);
+        group.sleep(seen, BORN);
     };
     life.entry = tree.list(pid);
     let process = match (Process::open(pid), life.entry) {
