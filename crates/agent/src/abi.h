@@ -187,7 +187,7 @@ enum sf_cmd {
 	               * `arg` 1, and the primary: only say whether the other site could */
 	SF_C_GIVE,  /* of a pair, alone: begin the log anew, and write what a site that comes back needs to SF_OFF_HELD (join.c) */
 	SF_C_TAKE,  /* that site: make the descriptors that stand there */
-	SF_C_INHERIT, /* end the turn of the dead follower `arg` (domain.c); answers whether its successor has the baton */
+	SF_C_INHERIT, /* end the turn of the dead replica `arg` (domain.c); answers whether its successor has the baton */
 	SF_C_SEGMENTS, /* that successor: attach the segments listed in the transfer area */
 };
 

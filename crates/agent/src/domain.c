@@ -25,9 +25,10 @@
  *
  * A replica that is outvoted takes memory, segments and ticket of another one that holds the same. A follower that has
  * died is made anew from the leader: its turn is ended, or awaited (sf_baton_inherit), and it attaches the segments of its
- * index by their numbers (segment.c; crates/replica, domain.rs).
+ * index by their numbers (segment.c; crates/replica, domain.rs). A leader that has died is made anew from a follower in the
+ * same way, where what it shares is anonymous memory.
  *
- * Not covered: a leader of a domain that has died; memory checks of segments.
+ * Not covered: a dead leader's segments that are files, or System V segments of the program's; memory checks of segments.
  * See mmap(2), futex(2); docs/concepts/replication.md, "Shared memory".
  */
 #include "agent.h"
@@ -59,6 +60,8 @@ enum { NR_read = 0, NR_write = 1, NR_fstat = 5, NR_poll = 7, NR_mmap = 9, NR_mpr
 #define SPIN 3000u
 /* Who has given the baton lets a sleeper come first, for a tenth of a millisecond. */
 #define COURTESY 250000u
+/* A tenth of a second: turns of others, and less than the second after which one that sleeps is given up (recovery.rs, `DEAF`). */
+#define PATIENCE 250000000u
 
 struct domain {
 	u64 next; /* ticket: the next one to be taken */
@@ -176,17 +179,20 @@ static int take_ticket(u64 *ticket)
 	}
 }
 
-/* A follower waits for its turn. */
+/* A follower waits for its turn. An alarm finds it with its turn, as the others of its process, where that comes soon: those
+ * who come before it are other processes, which go on. */
 static void wait_for_turn(u64 ticket)
 {
-	u64 start = sf_tsc();
+	u64 start = sf_tsc(), patience = 0;
 	for (;;) {
 		u64 served = load(&D->served[INDEX]), turn = opened(&D->served[INDEX]);
 		if (turn == ticket)
 			return;
 		if (turn == BAD || turn > ticket)
 			sf_raise(SF_A_LOG, me.next);
-		if (alarmed()) {
+		if (alarmed() && !patience)
+			patience = sf_tsc() + PATIENCE;
+		if (alarmed() && sf_tsc() > patience) {
 			sf_stand();
 			continue;
 		}
@@ -212,13 +218,27 @@ static void is_taken(u64 ticket)
 		;
 }
 
-/* In another replica of its process: the turn of a follower that has died. A ticket that this one has given back, all had
- * agreed to give. 1: the follower's successor holds what this replica holds; 0: neither holds any; -EAGAIN: others of that
+/* A dead leader's files, and System V segments that the program knows by their numbers, cannot be attached in its place. */
+static int all_anonymous(void)
+{
+	for (u32 i = 0; i < app.segments; i++)
+		if (!app.segment[i].real || app.segment[i].dev || app.segment[i].ino)
+			return 0;
+	return !app.segments_lost;
+}
+
+/* In another replica of its process: the turn of one that has died. A ticket that this one has given back, all had
+ * agreed to give. 1: the successor holds what this replica holds; 0: neither holds any; -EAGAIN: others of that
  * index come first. */
 s64 sf_baton_inherit(u32 slot)
 {
 	const u64 given = load(&G->baton_given[me.slot]);
 	u64 turn = opened(&D->served[slot]);
+	if (slot == 0 && !all_anonymous())
+		return -EINVAL;
+	/* It was taking a ticket, or had one that this replica has not come to. */
+	if (slot == 0 && !me.holds && load(&G->baton_held[0]) && load(&G->baton_given[0]) == given)
+		return -EINVAL;
 	if (turn == BAD || (given && turn + 1 < given))
 		return -EINVAL;
 	if (given && turn + 1 == given) {

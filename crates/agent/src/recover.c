@@ -437,6 +437,7 @@ s64 sf_receive(void)
 	sf_signals_receive();
 	if (me.fresh) {
 		me.fresh = 0;
+		sf_baton_is_of((u32)t->slot);
 		sf_traps = t->traps;
 		if (t->tsc_traps) {
 			sf_boot.vdso_ok = 0;

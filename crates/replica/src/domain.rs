@@ -4,6 +4,8 @@
 //!   wrong, crashed, hung ──► overwritten in place: it maps the segments of its index, and nobody else can
 //!   a dead follower      ──► its turn is ended, or awaited ──► the leader copies itself
 //!                        ──► the copy attaches the segments of its own index in place of the leader's
+//!   a dead leader        ──► a follower ends its turn ──► the keeper copies itself ──► memory is the follower's
+//!                        ──► the copy attaches the segments of the leaders
 //! ```
 //!
 //! A segment of index `r` is found by what other processes map: where their leader has the memory that this leader has, their
@@ -11,7 +13,7 @@
 //!
 //! Invariant: segments are copied only between replicas that hold the same ticket, or where no other process has them.
 //!
-//! Not covered: a leader of a domain that has died.
+//! Not covered: a leader that has died, where what it shares is no anonymous memory, or while followers took their turns.
 
 use std::io;
 use std::thread::sleep;
@@ -44,12 +46,12 @@ impl Supervisor<'_> {
     pub(crate) fn can_be_mended(&self, standing: &[Standing], losers: u32) -> bool {
         let dead = |r: &usize| matches!(standing[*r], Standing::Died(_));
         let all = 0..self.replicas.len();
-        !dead(&0)
-            && (all
+        let followers = !dead(&0)
+            && all
                 .clone()
                 .filter(|r| losers & 1 << r != 0)
-                .all(|r| dead(&r))
-                || self.is_of_one_moment(standing, all.filter(|r| !dead(r))))
+                .all(|r| dead(&r));
+        followers || self.is_of_one_moment(standing, all.filter(|r| !dead(r)))
     }
 
     /// Each holds the baton of its index, and then the same ticket, or none does, and has stored nothing since all agreed.
@@ -57,9 +59,10 @@ impl Supervisor<'_> {
     fn is_of_one_moment(
         &self,
         standing: &[Standing],
-        mut replicas: impl Iterator<Item = usize>,
+        mut replicas: impl Iterator<Item = usize> + Clone,
     ) -> bool {
         let held = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
+        let first = replicas.clone().next();
         let stands = |r: usize| match standing[r] {
             Standing::Paused => true,
             Standing::Died(_) => false,
@@ -67,7 +70,7 @@ impl Supervisor<'_> {
                 .group
                 .wait_until(CALLED, || self.group.phase(r) == phase::PAUSED),
         };
-        replicas.all(|r| stands(r) && held(r) == held(0))
+        replicas.all(|r| stands(r) && first.is_some_and(|first| held(r) == held(first)))
     }
 
     /// Makes a replica of a domain what `donor` is, in its own process. While it holds the baton what it shares is copied
@@ -89,13 +92,42 @@ impl Supervisor<'_> {
         Ok(transplant::copy_segments(from, to)?.is_some() && !self.is_going(donor))
     }
 
-    /// Ends the turn of a follower that has died, or waits until it is its turn. Whether its successor has the baton; nothing:
-    /// nobody can tell whose turn it is.
-    pub(crate) fn inherited_turn(&self, r: usize) -> Option<bool> {
+    /// The event at which followers are to pause when the leader has died: they take all that it has published, and so their
+    /// turns.
+    pub(crate) fn behind_the_dead_leader(&self) -> u64 {
+        let place = self.group.get64(at!(own 0, next));
+        let base = self.group.get64(at!(base));
+        place + u64::from(self.group.published(base, place))
+    }
+
+    /// Followers that have taken all that a dead leader has published may pause where they are.
+    pub(crate) fn call_those_who_have_their_turn(&self) {
+        let from = self.group.get64(at!(alarm_seq));
+        let mut followers = 1..self.replicas.len();
+        let has_taken =
+            |r: usize| self.died(r).is_some() || self.group.get64(at!(own r, done)) >= from;
+        if self.shares_memory() && self.died(0).is_some() && from != 0 && followers.all(has_taken) {
+            self.group.set64(at!(alarm_seq), 0);
+        }
+    }
+
+    /// Makes a leader that has died again from a follower, whose registers it takes after this.
+    pub(crate) fn led_by_another(&mut self, winner: usize) -> io::Result<bool> {
+        let Some(holds) = self.inherited_turn(0, winner) else {
+            return Ok(false);
+        };
+        Ok(self.spawn_leader(winner)
+            && self.joins_its_index(0, winner, holds)?
+            && self.copy_memory(winner, 0, true)?)
+    }
+
+    /// `heir` ends the turn of a replica that has died, or waits until it is its turn. Whether its successor has the baton;
+    /// nothing: nobody can tell whose turn it is.
+    pub(crate) fn inherited_turn(&self, r: usize, heir: usize) -> Option<bool> {
         let since = Instant::now();
         let not_yet = -i64::from(libc::EAGAIN);
         loop {
-            match self.group.order(0, cmd::INHERIT, r as u64, ANSWER)? {
+            match self.group.order(heir, cmd::INHERIT, r as u64, ANSWER)? {
                 0 => return Some(false),
                 1 => return Some(true),
                 answer if answer == not_yet && since.elapsed() < LEAVES => sleep(LOOK),
@@ -104,9 +136,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A follower that was just copied from the leader maps what the others of its index map.
-    pub(crate) fn joins_its_index(&self, r: usize, holds: bool) -> io::Result<bool> {
-        let Some(parts) = self.parts(r)? else {
+    /// A replica that is just being made from `donor` maps what the others of its index map.
+    pub(crate) fn joins_its_index(&self, r: usize, donor: usize, holds: bool) -> io::Result<bool> {
+        let Some(parts) = self.parts(r, donor)? else {
             return Ok(false);
         };
         let mut words = vec![parts.len() as u64];
@@ -129,25 +161,25 @@ impl Supervisor<'_> {
             return Ok(false);
         }
         if holds {
-            return self.copy_segments(0, r);
+            return self.copy_segments(donor, r);
         }
-        let (from, to) = (self.replicas[0].pid, self.replicas[r].pid);
+        let (from, to) = (self.replicas[donor].pid, self.replicas[r].pid);
         let made = parts.iter().filter(|part| part.made.is_some());
         transplant::copy_ranges(from, to, made.map(|part| &part.map.range))?;
-        Ok(!self.is_going(0))
+        Ok(!self.is_going(donor))
     }
 
-    /// What replica `r` is to map where the leader maps segments. Nothing: of one of them nobody knows the number.
-    fn parts(&self, r: usize) -> io::Result<Option<Vec<Part>>> {
-        let leader = self.replicas[0].pid;
-        let owner = procfs::effective_ids(leader)
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    /// What replica `r` is to map where `donor` maps segments. Nothing: of one of them nobody knows the number.
+    fn parts(&self, r: usize, donor: usize) -> io::Result<Option<Vec<Part>>> {
+        let pid = self.replicas[donor].pid;
+        let owner =
+            procfs::effective_ids(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
         let mut parts = Vec::new();
-        for map in procfs::maps(leader)?
+        for map in procfs::maps(pid)?
             .into_iter()
             .filter(transplant::is_segment)
         {
-            let (number, made) = match self.found(&map, r) {
+            let (number, made) = match self.found(&map, r, donor) {
                 Found::Number(number) => {
                     shared::give_to(number, owner)?;
                     (number, None)
@@ -165,15 +197,17 @@ impl Supervisor<'_> {
         Ok(Some(parts))
     }
 
-    fn found(&self, map: &Mapping, r: usize) -> Found {
+    fn found(&self, map: &Mapping, r: usize, donor: usize) -> Found {
         let tree = &self.hearing.tree;
-        if let Some(number) = tree.segments.copy_of(map.inode, r) {
+        if donor == 0
+            && let Some(number) = tree.segments.copy_of(map.inode, r)
+        {
             return Found::Number(number);
         }
         // Others may be on their way to map it.
         let since = Instant::now();
         loop {
-            match elsewhere(map, &tree.others(self.hearing.post()), r) {
+            match elsewhere(map, &tree.others(self.hearing.post()), r, donor) {
                 Found::Unknown if since.elapsed() < SOON => sleep(LOOK),
                 found => return found,
             }
@@ -184,19 +218,19 @@ impl Supervisor<'_> {
 enum Found {
     Number(i32),
     Nowhere,
-    /// Another leader has it, and its replica `r` does not say by which number.
+    /// Another process has it, and its replica `r` does not say by which number.
     Unknown,
 }
 
-/// The number of the segment that replica `r` of another process has where its leader has the memory of `wanted`.
-fn elsewhere(wanted: &Mapping, others: &[Vec<i32>], r: usize) -> Found {
+/// The number of the segment that replica `r` of another process has where its replica `donor` has the memory of `wanted`.
+fn elsewhere(wanted: &Mapping, others: &[Vec<i32>], r: usize, donor: usize) -> Found {
     let mut found = Found::Nowhere;
     for crew in others {
-        let Some(leader) = crew.first() else {
+        let Some(like) = crew.get(donor).filter(|pid| **pid > 1) else {
             found = Found::Unknown; // a copy that has just been asked for
             continue;
         };
-        let theirs = procfs::maps(*leader).unwrap_or_default();
+        let theirs = procfs::maps(*like).unwrap_or_default();
         let same = |map: &&Mapping| {
             transplant::is_segment(map) && (map.inode, &map.path) == (wanted.inode, &wanted.path)
         };

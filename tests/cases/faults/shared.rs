@@ -5,8 +5,8 @@ use super::*;
 /// The page in which processes that share memory take turns (crates/agent/src/domain.c): the next ticket stands first.
 pub(super) const DOMAIN: u64 = 0x2a18_0000_0000;
 
-/// Three replicas of a process that shares memory with others are repaired with what they share. With two, and where a leader
-/// is killed, the tree stops. What nobody reads is no difference.
+/// Three replicas of a process that shares memory with others are repaired with what they share. With two the tree stops unless
+/// the wrong one is dead. What nobody reads is no difference.
 pub(super) fn in_shared_memory() -> Vec<Trial> {
     let at = "at=shared_fork!report n=1";
     [
@@ -108,12 +108,6 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
             "process=all replica=1 event=25 kill=9".to_owned(),
             After::Corrected,
         ),
-        (
-            "killed_leader",
-            2,
-            format!("replica=leader {at} kill=9"),
-            After::Detected,
-        ),
     ]
     .into_iter()
     .map(|(name, replicas, flip, after)| {
@@ -127,8 +121,43 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
         .trial(shares_memory)
     })
     .chain(by_name())
+    .chain(killed_leaders())
     .chain(among_threads())
     .collect()
+}
+
+/// A leader dies while its child waits, and while its child has its turn. What it shares by name cannot be attached again.
+pub(super) fn killed_leaders() -> impl Iterator<Item = Trial> {
+    let flip = |at: &str| format!("replica=leader at={at} kill=9");
+    [2, 3]
+        .into_iter()
+        .flat_map(move |n| {
+            [
+                ("in_its_turn", n, flip("shared_leader!step n=200")),
+                ("at_a_wait", n, flip("shared_leader!await n=200")),
+                ("first", n, flip("shared_leader!step n=1")),
+            ]
+        })
+        .map(|(name, replicas, flip)| {
+            Fault {
+                name: format!("sharing_killed_leader_{name}_of_{replicas}"),
+                replicas,
+                stop: false,
+                flip,
+                after: After::Corrected,
+            }
+            .trial(|| Target::guest("shared_leader.c", &[]))
+        })
+        .chain(std::iter::once(
+            Fault {
+                name: "sharing_killed_leader_by_name".to_owned(),
+                replicas: 3,
+                stop: false,
+                flip: flip("shared_named!report n=1"),
+                after: After::Detected,
+            }
+            .trial(shares_memory_by_name),
+        ))
 }
 
 /// A copy of a file that processes share by its name is memory like any other: of a follower's, and of the leader's.

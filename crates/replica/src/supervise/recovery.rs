@@ -177,7 +177,11 @@ impl Supervisor<'_> {
 
     fn raise(&mut self, why: u32, r: usize) {
         self.watch.accused = (why == alarm::HUNG).then_some(r);
-        self.group.set64(at!(alarm_seq), 0);
+        let from = match (why, r) {
+            (alarm::DIED, 0) if self.shares_memory() => self.behind_the_dead_leader(),
+            _ => 0,
+        };
+        self.group.set64(at!(alarm_seq), from);
         self.group
             .set32(at!(alarm_slot), u32::try_from(r).expect("few replicas"));
         self.group.set32(at!(alarm), why);
@@ -354,6 +358,7 @@ impl Supervisor<'_> {
             if standing[0].is_none() {
                 self.nudge();
             }
+            self.call_those_who_have_their_turn();
             // Nobody's claim is asked for: who computes may pause where it is.
             if self.group.get64(at!(alarm_seq)) == 0 {
                 for r in (1..n).filter(|r| standing[*r].is_none()) {
@@ -812,7 +817,7 @@ impl Supervisor<'_> {
         self.charge_follower(r);
         self.put_down(r);
         let turn = if self.shares_memory() {
-            let Some(holds) = self.inherited_turn(r) else {
+            let Some(holds) = self.inherited_turn(r, 0) else {
                 return false;
             };
             Some(holds)
@@ -852,7 +857,7 @@ impl Supervisor<'_> {
             self.watch.stillborn = gone();
             self.disown(r);
         }
-        stands && turn.is_none_or(|holds| self.joins_its_index(r, holds).unwrap_or(false))
+        stands && turn.is_none_or(|holds| self.joins_its_index(r, 0, holds).unwrap_or(false))
     }
 
     /// Ends what was made of a follower that does not come to stand.
@@ -896,8 +901,15 @@ impl Supervisor<'_> {
             return false;
         }
         let usable = !self.watch.hollow && (standing == Standing::Paused || self.recall_leader());
+        if self.shares_memory() && usable {
+            return self.overwrite(0, winner).unwrap_or(false);
+        }
         if self.shares_memory() {
-            return usable && self.overwrite(0, winner).unwrap_or(false);
+            let made = matches!(standing, Standing::Died(_))
+                && self.led_by_another(winner).unwrap_or(false);
+            let received = made && self.receives(0, winner);
+            self.watch.hollow &= !received;
+            return received;
         }
         let copied = usable && self.copy_memory(winner, 0, false).unwrap_or(false);
         if !copied {
@@ -1045,7 +1057,7 @@ impl Supervisor<'_> {
             .wait_until(CALLED, || self.group.phase(0) == phase::PAUSED)
     }
 
-    fn spawn_leader(&mut self, winner: usize) -> bool {
+    pub(crate) fn spawn_leader(&mut self, winner: usize) -> bool {
         // Nobody else holds what the leader holds.
         if self.keeper == 0 || self.gone.contains_key(&self.keeper) {
             return false;
