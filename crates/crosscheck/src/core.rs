@@ -379,7 +379,7 @@ impl Core {
                             },
                         );
                     }
-                } else if self.recoveries.contains_key(&index) || index > self.highest {
+                } else if index > self.highest || self.takes_part(index) {
                     let recovery = self.recoveries.entry(index).or_insert_with(Recovery::empty);
                     // One on other objects is about another recovery: its number was hit.
                     let known = recovery.reports.contains_key(&self.me);
@@ -399,17 +399,21 @@ impl Core {
                         );
                     }
                     self.look_at_recovery(index);
-                } else if again {
-                    // The sender takes for a recovery what was none here: what it had of the log was hit.
-                    let (pairs, again) = (Vec::new(), false);
-                    self.send(
-                        To::One(from),
-                        Message::Report {
-                            index,
-                            pairs,
-                            again,
-                        },
-                    );
+                } else {
+                    // The sender takes for a recovery what was none here: what it had of the log was hit. It may have said so before this
+                    // replica came to that entry.
+                    self.recoveries.remove(&index);
+                    if again {
+                        let (pairs, again) = (Vec::new(), false);
+                        self.send(
+                            To::One(from),
+                            Message::Report {
+                                index,
+                                pairs,
+                                again,
+                            },
+                        );
+                    }
                 }
             }
             Message::Fetch {

@@ -344,7 +344,8 @@ fn a_report_on_an_entry_that_is_no_recovery_holds_nothing_up() {
     assert_eq!(core.doubts(), [] as [String; 0]);
 }
 
-/// What hit the own copy of the log may look like an order to compare. Only what all others know of may hold requests back.
+/// What hit the own copy of the log may look like an order to compare. Only what all others know of may hold requests back, also where its
+/// report comes before they have executed that entry.
 #[test]
 fn a_recovery_that_no_other_replica_knows_of_is_given_up() {
     let nodes: Vec<Node> = (1..=3).map(Node).collect();
@@ -353,11 +354,25 @@ fn a_recovery_that_no_other_replica_knows_of_is_given_up() {
         cause: Index(0),
         objects: vec![object],
     };
-    for knows in [0, 1, 2] {
+    for (knows, early) in [0, 1, 2].into_iter().flat_map(|n| [(n, false), (n, true)]) {
         let mut store = Nothing::default();
         let mut cores: Vec<Core> = nodes.iter().map(|node| Core::new(*node, 3, 1)).collect();
-        for (at, core) in cores.iter_mut().enumerate() {
+        for core in &mut cores {
             core.set_members(&nodes, Index(0));
+        }
+        let report = Message::Report {
+            index: AT,
+            pairs: vec![Pair {
+                object,
+                digest: Digest::of_packed(None),
+                passive: false,
+            }],
+            again: false,
+        };
+        for (at, core) in cores.iter_mut().enumerate() {
+            if early && at > 0 {
+                core.receive(nodes[0], report.clone(), &mut store);
+            }
             if at <= knows {
                 core.recover(AT, &order, &store);
             } else {
@@ -383,7 +398,7 @@ fn a_recovery_that_no_other_replica_knows_of_is_given_up() {
                 }
             }
         }
-        assert!(resumed, "{knows} others know of it");
+        assert!(resumed, "{knows} others know of it, early: {early}");
         assert!(!cores[0].is_repairing());
     }
 }

@@ -79,6 +79,13 @@ impl Core {
         );
     }
 
+    /// Whether the log has this recovery here too.
+    pub(super) fn takes_part(&self, index: Index) -> bool {
+        self.recoveries
+            .get(&index)
+            .is_some_and(|recovery| recovery.reports.contains_key(&self.me))
+    }
+
     /// Votes on the recoveries that have come out of the log, and repairs.
     pub fn repair(&mut self) {
         let open: Vec<Index> = self.recoveries.keys().copied().collect();
@@ -211,17 +218,7 @@ impl Core {
             {
                 pair.digest = Digest::of_packed(packed.as_deref());
             }
-            if let Some(pairs) = recovery.reports.get(&me).cloned() {
-                let again = true;
-                self.out.push(Action::Send(
-                    To::All,
-                    Message::Report {
-                        index,
-                        pairs,
-                        again,
-                    },
-                ));
-            }
+            self.out.extend(recovery.ask_reports(index, me));
         }
         if !recovery.wrong.is_empty() {
             // Longer each time, and all of it shorter than the others keep their copies.
@@ -257,18 +254,8 @@ impl Core {
                 recovery.asks += 1;
                 recovery.asked = Some(0);
                 recovery.source = source;
-                if (source.is_none() || recovery.asks > LOOKS)
-                    && let Some(pairs) = recovery.reports.get(&me).cloned()
-                {
-                    let again = true;
-                    self.out.push(Action::Send(
-                        To::All,
-                        Message::Report {
-                            index,
-                            pairs,
-                            again,
-                        },
-                    ));
+                if source.is_none() || recovery.asks > LOOKS {
+                    self.out.extend(recovery.ask_reports(index, me));
                 }
                 let Some(source) = source else { return };
                 let wanted: Vec<ObjectId> = recovery
@@ -457,6 +444,20 @@ impl Core {
 }
 
 impl Recovery {
+    /// Tells everybody the own report, and asks for theirs.
+    fn ask_reports(&self, index: Index, me: Node) -> Option<Action> {
+        let pairs = self.reports.get(&me).cloned()?;
+        let again = true;
+        Some(Action::Send(
+            To::All,
+            Message::Report {
+                index,
+                pairs,
+                again,
+            },
+        ))
+    }
+
     /// Whether a replica has reported what has won, of every object.
     fn has_healed(&self, node: Node) -> bool {
         self.reports.get(&node).is_some_and(|pairs| {
