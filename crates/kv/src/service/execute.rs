@@ -103,10 +103,13 @@ impl Service {
         let mut done = Done::default();
         match entry {
             None => self.counts.poison += 1,
-            Some(entry) if self.store.admit(entry.origin, entry.sequence, &mut delta) => {
-                done = self.admitted(index, entry, &mut delta);
+            Some(entry) => {
+                if self.store.admit(entry.origin, entry.sequence, &mut delta) {
+                    done = self.admitted(index, entry, &mut delta);
+                } else {
+                    done.recover = self.repeated(entry);
+                }
             }
-            Some(entry) => self.repeated(&entry),
         }
         self.put_to_vote(index, done, &delta);
         true
@@ -118,6 +121,7 @@ impl Service {
         if entry.origin == self.me.0 {
             done.own = self.unacked.remove(&entry.sequence);
             self.submitted_at = Instant::now();
+            self.lost();
         }
         match entry.body {
             Body::Requests(requests) => {
@@ -169,18 +173,34 @@ impl Service {
         }
     }
 
-    /// An entry that is not the next of its origin.
-    fn repeated(&mut self, entry: &Entry) {
+    /// An entry that is not the next of its origin. An order to compare is followed all the same: the session that says so may be what is
+    /// wrong here, and no other order would repair it.
+    fn repeated(&mut self, entry: Entry) -> Option<Recover> {
         self.counts.duplicates += 1;
-        // Executed before, and not by this replica as it came from here: its own copy of the entry was hit, or a state that was taken over
-        // held it already.
-        if entry.origin == self.me.0
-            && entry.sequence <= self.store.last(entry.origin)
-            && let Some(own) = self.unacked.remove(&entry.sequence)
-        {
+        if entry.origin == self.me.0 {
+            self.lost();
+            if entry.sequence <= self.store.last(entry.origin) {
+                self.unacked.remove(&entry.sequence);
+            }
+        }
+        match entry.body {
+            Body::Recover(order) => Some(order),
+            _ => None,
+        }
+    }
+
+    /// Tells the callers of entries that were executed, and not by this replica as they came from here: its own copy was hit and the
+    /// session repaired since, or a state that was taken over held them already. What is kept of them is submitted again in the next pause:
+    /// if it is the session that was hit, they are still to be ordered.
+    fn lost(&mut self) {
+        let last = self.store.last(self.me.0);
+        for own in self.unacked.range_mut(..=last).map(|(_, own)| own) {
+            if own.groups.is_empty() {
+                continue;
+            }
             self.counts.refused += 1;
             let why = "the request was executed, and this replica has lost its reply";
-            deliver(own.groups, Err(why));
+            deliver(std::mem::take(&mut own.groups), Err(why));
         }
     }
 

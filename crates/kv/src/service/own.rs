@@ -2,14 +2,19 @@
 //!
 //! Invariant: what changes the group, or shows what is stored, is for who knows the group's secret.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use steadfast_crosscheck::Node;
 use steadfast_group::{Member, Sequencer as _, wire};
 use tokio::sync::oneshot;
 
-use super::{Body, Drain, NOT_ALLOWED, SHARDS, SILENT, Service, Stage, VERIFY_PARTS, Verify};
+use super::{
+    Body, Drain, NOT_ALLOWED, SHARDS, SILENT, Service, Stage, VERIFY_PARTS, Verify, Waiting,
+};
+
+/// Objects that a status names as the ones that hold requests back.
+const HELD_SHOWN: usize = 8;
 
 impl Service {
     /// The service's own commands.
@@ -166,6 +171,22 @@ impl Service {
         }
     }
 
+    /// Requests of this replica's clients by what they wait for, and what holds the log back.
+    fn waiting(&self) -> serde_json::Value {
+        let requests = |groups: &Waiting| groups.iter().map(|(count, _)| count).sum::<usize>();
+        let to_be_ordered = self.unacked.values().map(|own| requests(&own.groups));
+        let for_votes = self.out.values().map(|out| requests(&out.groups));
+        let held: BTreeSet<_> = self.held.values().flatten().copied().collect();
+        serde_json::json!({
+            "to_be_submitted": self.collected,
+            "to_be_ordered": to_be_ordered.sum::<usize>(),
+            "nothing_ordered_for_ms": self.unacked.first_key_value().map(|_| self.submitted_at.elapsed().as_millis()),
+            "for_votes": for_votes.sum::<usize>(),
+            "entries_to_execute": self.queue.len(),
+            "for_repair_of": held.iter().take(HELD_SHOWN).map(|id| self.name(*id, None)).collect::<Vec<_>>(),
+        })
+    }
+
     fn status(&self) -> serde_json::Value {
         let (items, bytes) = self.store.size();
         let leader = self
@@ -184,7 +205,7 @@ impl Service {
         let stage = self.stage.word();
         serde_json::json!({
             "replica": self.slot, "node": self.me.0, "stage": stage, "leader": leader, "executed": self.executed,
-            "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "items": items, "bytes": bytes,
+            "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "waiting": self.waiting(), "items": items, "bytes": bytes,
             "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
             "reads": self.reads.modes.words().collect::<BTreeMap<_, _>>(),
             "reads_local": self.reads.local, "reads_plain": self.reads.plain, "reads_logged": self.reads.logged,

@@ -124,6 +124,48 @@ fn a_replica_whose_entries_flip_again_and_again_goes_on() {
     nothing_differs(&group);
 }
 
+/// An entry that its own origin has lost is not submitted again while others of it come out of the log: who asked is told all the same.
+#[test]
+fn who_asked_for_an_entry_that_its_origin_has_lost_is_told_while_load_goes_on() {
+    let group = Group::start(&[]);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = || over.load(std::sync::atomic::Ordering::Relaxed);
+    let slowest = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|client| {
+                let (at, is_over) = (group.clients[1], &is_over);
+                scope.spawn(move || {
+                    let mut line = Line::to(at);
+                    let mut slowest = Duration::ZERO;
+                    let mut lost = 0;
+                    while !is_over() {
+                        let began = Instant::now();
+                        let said = line.ask(&format!("set c{client} 0 0 1\r\nx\r\n"));
+                        lost += u64::from(said.contains("has lost its reply"));
+                        slowest = slowest.max(began.elapsed());
+                    }
+                    (slowest, lost)
+                })
+            })
+            .collect();
+        let until = Instant::now() + Duration::from_secs(12);
+        let mut bit = 100;
+        while Instant::now() < until {
+            group
+                .connect(1)
+                .ask(&format!("sf strike replica=1 queue=log bit={bit}\r\n"));
+            bit += 37;
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let ends: Vec<(Duration, u64)> = clients.into_iter().map(|c| c.join().unwrap()).collect();
+        assert!(ends.iter().any(|(_, lost)| *lost > 0), "none was lost");
+        ends.into_iter().map(|(slowest, _)| slowest).max().unwrap()
+    });
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    nothing_differs(&group);
+}
+
 #[test]
 fn a_repair_that_flips_on_its_way_is_refused_and_another_replica_asked() {
     let group = Group::start(&[]);
