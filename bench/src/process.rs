@@ -120,6 +120,25 @@ fn apply(setting: Setting) -> io::Result<()> {
     Ok(())
 }
 
+/// Has a process that is started killed when the thread that starts it ends, however that comes about.
+pub fn dies_with_us(command: &mut Command) {
+    let us = std::process::id();
+    let ask = move || {
+        // SAFETY: prctl(2) with numbers only.
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        // This process may have ended before the kernel was asked.
+        // SAFETY: getppid(2) takes nothing and cannot fail.
+        let parent = unsafe { libc::getppid() };
+        if i64::from(parent) == i64::from(us) {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        }
+    };
+    // SAFETY: between fork and exec only two system calls are made, and nothing is allocated.
+    unsafe { command.pre_exec(ask) };
+}
+
 fn check(rc: libc::c_int) -> io::Result<()> {
     if rc == 0 {
         Ok(())

@@ -61,8 +61,9 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
         // Another replica with every round through the classes.
         let victim = turn / CLASSES.len() % group.clients.len();
         let (name, ..) = CLASSES[number];
-        let (load, hits) = slice(&group, &mut clients, number, victim, &mut rng)?;
-        nothing_left(&group)?;
+        let (load, hits) = slice(&group, &mut clients, number, victim, &mut rng)
+            .and_then(|found| nothing_left(&group).map(|()| found))
+            .with_context(|| format!("class {name}; the replicas say\n{}", group.standing()))?;
         all += hits;
         let sum = found.entry(name).or_default();
         sum.0 += hits;

@@ -220,8 +220,12 @@ impl Clients {
         }
         lane.asked = Some((key, set.then_some(lane.next)));
         lane.sent = Instant::now();
+        // The server ended while this connection was idle: what was not sent whole is not executed, and nobody answers it.
         if lane.line.send(&request).is_err() {
             lane.lose()?;
+            lane.line
+                .send(&request)
+                .with_context(|| format!("{} takes no request", lane.at))?;
         }
         Ok(())
     }

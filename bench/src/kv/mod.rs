@@ -6,7 +6,7 @@
 //! Invariants
 //!  1. Every reply is judged (`load`): a wrong one at a stage without a strike fails the bench.
 //!  2. The interval of a median is that of the sign test, by the ranks of the rounds: of seven the whole range.
-//!  3. A group ends with its measurement, and with a bench that fails. One that is killed leaves its group behind.
+//!  3. A group ends with its measurement, and with the bench, whatever ends it.
 //!
 //! Not covered: replicas with CPUs of their own, and a network between them.
 
@@ -28,6 +28,7 @@ use serde_json::Value;
 use steadfast_report::published::Row;
 
 use self::load::{Clients, Load, Shape};
+use crate::process::dies_with_us;
 
 const STAGES: [&str; 4] = ["R", "RD", "RDG", "RDGX"];
 /// The name of a slice, and its share of GET.
@@ -153,18 +154,19 @@ impl Group {
     }
 
     fn with(program: &Path, flags: &[&str]) -> Result<Self> {
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["--local", "3", "--port", "0", "--json", "--allow-strikes"])
             .args(flags)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| {
-                format!(
-                    "{} cannot be started\n  fix:   make build-kv",
-                    program.display()
-                )
-            })?;
+            .stderr(Stdio::null());
+        dies_with_us(&mut command);
+        let mut child = command.spawn().with_context(|| {
+            format!(
+                "{} cannot be started\n  fix:   make build-kv",
+                program.display()
+            )
+        })?;
         let out = child.stdout.take().context("the group's output")?;
         let repaired: Arc<Mutex<Vec<Value>>> = Arc::default();
         let (ready, told) = std::sync::mpsc::channel();
@@ -200,9 +202,12 @@ impl Group {
 
     fn memcached(program: &Path) -> Result<Self> {
         let at = steadfast_workloads::load::process::free_address()?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-p"])
-            .arg(at.port().to_string())
+            .arg(at.port().to_string());
+        dies_with_us(&mut command);
+        let child = command
             .spawn()
             .with_context(|| format!("{} cannot be started", program.display()))?;
         let group = Self {
@@ -235,6 +240,15 @@ impl Group {
             sum += status["counts"][name].as_u64().unwrap_or(0);
         }
         Ok(sum)
+    }
+
+    /// What each replica says about itself, for a report of what does not go on.
+    fn standing(&self) -> String {
+        let said = (0..self.clients.len()).map(|replica| match self.ask(replica, "status") {
+            Ok(said) => said,
+            Err(why) => format!("replica {replica}: {why}"),
+        });
+        said.collect::<Vec<_>>().join("\n")
     }
 
     fn repairs(&self) -> Vec<Value> {
