@@ -16,7 +16,9 @@
 //!
 //! Not covered: reads beside the log, requests that a client sends again, and a log on disk. `crates/kv` has them.
 
+mod guarded;
 mod log;
+mod start;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -35,6 +37,9 @@ use crate::sequencer::raft::Engine;
 use crate::tls::Tls;
 use crate::who::Who;
 use crate::{meet, net};
+
+pub use self::guarded::Guarded;
+pub use self::start::Calls;
 
 /// Requests in one entry.
 const BATCH_MAX: usize = 512;
