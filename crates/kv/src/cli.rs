@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::reads::Modes;
-use crate::service::{EPOCH, Stage};
+use crate::service::{BATCH_MAX, EPOCH, Stage};
 
 /// A replicated memcached server whose replicas vote on every object before a reply leaves.
 ///
@@ -69,6 +69,24 @@ pub(crate) struct Common {
     /// for all, or by command: get=local,mg=voted.
     #[arg(long, value_name = "MODES", default_value_t = Modes::default())]
     pub(crate) reads: Modes,
+    /// Requests in one entry of the log, at most.
+    #[arg(long, value_name = "N", default_value_t = BATCH_MAX, value_parser = batch)]
+    pub(crate) batch: usize,
+    /// Milliseconds for which requests wait until there are --batch of them; 0: what has come by then is an entry.
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    pub(crate) batch_ms: u64,
+}
+
+/// More than [`BATCH_MAX`] would make an entry too large.
+fn batch(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|count| (1..=BATCH_MAX).contains(count))
+        .ok_or_else(|| {
+            format!(
+                "requirement: 1 to {BATCH_MAX} requests; found: {text}\n  fix:   --batch {BATCH_MAX}"
+            )
+        })
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -315,6 +333,10 @@ pub(crate) struct Replica {
     pub(crate) scrub: u64,
     #[arg(long)]
     pub(crate) reads: Modes,
+    #[arg(long)]
+    pub(crate) batch: usize,
+    #[arg(long)]
+    pub(crate) batch_ms: u64,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

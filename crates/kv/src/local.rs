@@ -238,6 +238,8 @@ impl Parent<'_> {
             .args(["--snapshot-every", &common.snapshot_every.to_string()])
             .args(["--scrub", &common.scrub.to_string()])
             .args(["--reads", &common.reads.to_string()])
+            .args(["--batch", &common.batch.to_string()])
+            .args(["--batch-ms", &common.batch_ms.to_string()])
             .env(SECRET, &self.secret)
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true);

@@ -190,6 +190,8 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
             snapshot_every: args.snapshot_every,
             secret,
             scrub_s: args.scrub,
+            batch: args.batch,
+            batch_ms: args.batch_ms,
             reads: args.reads,
             epoch: service::EPOCH,
             starts: 0,
@@ -328,6 +330,9 @@ fn status(at: &At, json: bool) -> anyhow::Result<()> {
         status["reads_plain"],
         status["reads_logged"]
     ));
+    if let Some(text) = waiting(&status["waiting"]) {
+        say::result(&text);
+    }
     for member in status["members"].as_array().into_iter().flatten() {
         say::result(&format!(
             "  replica {} at {}: {}",
@@ -341,4 +346,55 @@ fn status(at: &At, json: bool) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// What requests of this replica's clients wait for; nothing if none does.
+fn waiting(waiting: &serde_json::Value) -> Option<String> {
+    let count = |name: &str| waiting[name].as_u64().unwrap_or(0);
+    let ordered = count("to_be_submitted") + count("to_be_ordered");
+    let (votes, entries) = (count("for_votes"), count("entries_to_execute"));
+    let held: Vec<&str> = waiting["for_repair_of"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_str)
+        .collect();
+    if ordered + votes + entries == 0 && held.is_empty() {
+        return None;
+    }
+    let held = if held.is_empty() {
+        String::new()
+    } else {
+        format!("; held back until these are repaired: {}", held.join(", "))
+    };
+    Some(format!(
+        "  waiting: {ordered} requests to be ordered, {votes} for their vote; {entries} entries to be executed{held}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::waiting;
+
+    #[test]
+    fn what_waits_is_said_and_nothing_where_nothing_does() {
+        let mut found = serde_json::json!({
+            "to_be_submitted": 2, "to_be_ordered": 3, "for_votes": 1, "entries_to_execute": 7, "for_repair_of": ["log:head"],
+        });
+        let text = waiting(&found).unwrap();
+        assert_eq!(
+            text,
+            "  waiting: 5 requests to be ordered, 1 for their vote; 7 entries to be executed; held back until these are repaired: log:head"
+        );
+        for name in [
+            "to_be_submitted",
+            "to_be_ordered",
+            "for_votes",
+            "entries_to_execute",
+        ] {
+            found[name] = 0.into();
+        }
+        found["for_repair_of"] = serde_json::json!([]);
+        assert_eq!(waiting(&found), None);
+    }
 }

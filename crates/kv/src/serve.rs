@@ -124,6 +124,8 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             snapshot_every: common.snapshot_every,
             secret: own_secret,
             scrub_s: common.scrub,
+            batch: common.batch,
+            batch_ms: common.batch_ms,
             reads: common.reads,
             epoch: args.digest_epoch,
             starts: disk.as_ref().map_or(0, Disk::starts),

@@ -45,8 +45,8 @@ use self::submit::Unacked;
 
 /// How digests are made; replicas of another epoch are not compared with. To be raised with every change of an object's bytes.
 pub(crate) const EPOCH: u16 = 1;
-/// Requests in one entry.
-const BATCH_MAX: usize = 512;
+/// Requests in one entry, at most.
+pub(crate) const BATCH_MAX: usize = 512;
 /// A replica that has said nothing for so long is not waited for.
 const SILENT: Duration = Duration::from_millis(1500);
 /// Entries that one comparison of everything is split into.
@@ -206,6 +206,11 @@ pub(crate) struct Service {
     mismatch_at: BTreeMap<Index, Instant>,
     collecting: Vec<Group>,
     collected: usize,
+    /// Requests in one entry, and how long they wait until there are so many.
+    batch: usize,
+    batch_time: Duration,
+    /// Since when the first of them waits.
+    collecting_since: Instant,
     unacked: BTreeMap<u64, Unacked>,
     next: u64,
     submitted_at: Instant,
@@ -284,6 +289,9 @@ pub(crate) struct Setup {
     pub(crate) secret: u128,
     /// Seconds in which everything is compared once; 0 for never.
     pub(crate) scrub_s: u64,
+    /// Requests in one entry, and milliseconds for which they wait until there are so many.
+    pub(crate) batch: usize,
+    pub(crate) batch_ms: u64,
     pub(crate) reads: Modes,
     /// How digests are made.
     pub(crate) epoch: u16,
@@ -321,6 +329,9 @@ impl Service {
             mismatch_at: BTreeMap::new(),
             collecting: Vec::new(),
             collected: 0,
+            batch: setup.batch,
+            batch_time: Duration::from_millis(setup.batch_ms),
+            collecting_since: Instant::now(),
             unacked: BTreeMap::new(),
             next: first_sequence(setup.starts),
             submitted_at: Instant::now(),
@@ -370,6 +381,8 @@ impl Service {
         let mut ticks = tokio::time::interval(Duration::from_millis(4));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let waits = !self.batch_time.is_zero() && !self.collecting.is_empty();
+            let due = self.collecting_since + self.batch_time;
             tokio::select! {
                 biased;
                 delivery = log.recv() => match delivery {
@@ -384,6 +397,7 @@ impl Service {
                     self.tell_all = true;
                     self.tick();
                 }
+                () = tokio::time::sleep_until(due.into()), if waits => {}
             }
             // Whatever else is there already belongs to the same turn, and so to the same CHECK and the same entry.
             for _ in 0..4 * BATCH_MAX {
@@ -428,9 +442,8 @@ impl Service {
                 let Some(group) = self.read(group) else {
                     return;
                 };
-                self.collected += group.requests.len();
-                self.collecting.push(group);
-                if self.collected >= BATCH_MAX {
+                self.collect(group);
+                if self.collected >= self.batch {
                     self.submit_collected();
                 }
             }

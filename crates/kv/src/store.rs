@@ -31,8 +31,8 @@ use self::item::{ENTRY, HEADER, Item};
 use crate::once;
 use crate::request::{Request, Verb};
 
-pub(crate) use self::head::{Head, chained};
-pub(crate) use self::item::{key_in, place};
+pub(crate) use self::head::{Head, chained, place_in_head};
+pub(crate) use self::item::{Place, key_in, place};
 
 /// Shards; independent of how many workers there are.
 pub(crate) const SHARDS: usize = 256;

@@ -275,8 +275,7 @@ impl Service {
     fn log_reads(&mut self, groups: Vec<Group>) {
         for group in groups {
             self.reads.logged += group.requests.len() as u64;
-            self.collected += group.requests.len();
-            self.collecting.push(group);
+            self.collect(group);
         }
     }
 

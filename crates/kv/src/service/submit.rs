@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use steadfast_group::Sequencer as _;
 use steadfast_integrity::digest::crc32c;
 
-use super::{BATCH_MAX, Body, Entry, Service, Waiting, deliver, execute};
+use super::{Body, Entry, Group, Service, Waiting, deliver, execute};
 use crate::strike::Kind;
 
 /// Own entries in the log at a time; what comes meanwhile is collected into the next one.
@@ -22,8 +22,18 @@ pub(super) struct Unacked {
 }
 
 impl Service {
+    /// Requests that are to be in the next entry.
+    pub(super) fn collect(&mut self, group: Group) {
+        if self.collecting.is_empty() {
+            self.collecting_since = Instant::now();
+        }
+        self.collected += group.requests.len();
+        self.collecting.push(group);
+    }
+
     pub(super) fn submit_collected(&mut self) {
         while !self.collecting.is_empty()
+            && (self.collected >= self.batch || self.collecting_since.elapsed() >= self.batch_time)
             && self.unacked.len() < IN_FLIGHT
             && self.is_member()
             && self.returning.is_none()
@@ -32,7 +42,7 @@ impl Service {
             let mut groups = Vec::new();
             let mut taken = 0;
             for group in &self.collecting {
-                if taken > 0 && requests.len() + group.requests.len() > BATCH_MAX {
+                if taken > 0 && requests.len() + group.requests.len() > self.batch {
                     break;
                 }
                 requests.extend(group.requests.iter().cloned());
@@ -42,6 +52,7 @@ impl Service {
                 self.collected -= group.requests.len();
                 groups.push((group.requests.len(), group.reply));
             }
+            self.collecting_since = Instant::now();
             self.submit(Body::Requests(requests), groups, false);
         }
     }

@@ -251,7 +251,14 @@ impl Service {
                     .map(|at| (was[*at] ^ is[*at]).count_ones())
                     .sum();
                 let at = wrong.first().copied().unwrap_or(0);
-                let place = store::place(is, at);
+                let place = match name.split_once(':') {
+                    Some(("log", _)) => store::place_in_head(at),
+                    Some(("session", _)) => store::Place {
+                        field: "number",
+                        byte: at,
+                    },
+                    _ => store::place(is, at),
+                };
                 let xor = was.get(at).zip(is.get(at)).map_or(0, |(a, b)| a ^ b);
                 json["field"] = place.field.into();
                 json["byte"] = place.byte.into();

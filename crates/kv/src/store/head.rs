@@ -3,6 +3,8 @@
 use steadfast_crosscheck::{Digest, Index};
 use steadfast_integrity::digest::Vote128;
 
+use super::item::Place;
+
 /// Where the log is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Head {
@@ -53,6 +55,19 @@ impl Head {
             flush_at_ms: numbers.next()?,
             used: numbers.next()?,
         })
+    }
+}
+
+/// What a byte of the packed head is.
+pub(crate) fn place_in_head(at: usize) -> Place {
+    const NUMBERS: [&str; 5] = ["time", "cas", "flushed", "flush time", "bytes used"];
+    let numbers = at.checked_sub(16);
+    let field = numbers.map_or("chain", |at| {
+        NUMBERS.get(at / 8).copied().unwrap_or("nothing known")
+    });
+    Place {
+        field,
+        byte: numbers.map_or(at, |at| at % 8),
     }
 }
 

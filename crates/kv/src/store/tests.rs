@@ -102,3 +102,20 @@ fn what_does_not_fit_is_refused_and_room_comes_back() {
     assert_eq!(set(&mut store, "c"), "STORED\r\n");
     assert_eq!(store.size(), (2, 2 * item));
 }
+
+#[test]
+fn a_byte_of_the_head_is_named_by_what_it_is_of() {
+    let places = [0, 15, 16, 31, 55, 60].map(place_in_head);
+    let named = places.map(|place| (place.field, place.byte));
+    assert_eq!(
+        named,
+        [
+            ("chain", 0),
+            ("chain", 15),
+            ("time", 0),
+            ("cas", 7),
+            ("bytes used", 7),
+            ("nothing known", 4)
+        ]
+    );
+}

@@ -117,3 +117,35 @@ fn rubbish_from_a_client_is_answered_and_harms_nobody() {
     }
     assert_eq!(group.connect(1).get("a"), "hello");
 }
+
+/// Requests wait for each other as long as they are told to, and no longer once there are enough.
+#[test]
+fn an_entry_has_as_many_requests_as_it_is_to_have() {
+    let group = Group::start(&["--batch", "5", "--batch-ms", "400"]);
+    let mut line = group.connect(0);
+    let took = |line: &mut Line, count: usize| {
+        let began = Instant::now();
+        line.send("get a\r\n".repeat(count).as_bytes());
+        for _ in 0..count {
+            let mut said = String::new();
+            line.0.read_line(&mut said).unwrap();
+            assert_eq!(said, "END\r\n");
+        }
+        began.elapsed()
+    };
+    assert!(took(&mut line, 1) >= Duration::from_millis(400));
+    let enough = (0..5).map(|_| took(&mut line, 5)).min().unwrap();
+    assert!(enough < Duration::from_millis(400), "{enough:?}");
+    for wrong in ["0", "513", "many"] {
+        let said = kv()
+            .args(["--local", "3", "--batch", wrong])
+            .output()
+            .unwrap();
+        let text = text(&said.stderr);
+        assert!(!said.status.success());
+        assert!(
+            text.contains("requirement: 1 to 512 requests") && text.contains("fix:"),
+            "{text}"
+        );
+    }
+}
