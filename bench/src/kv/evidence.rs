@@ -76,6 +76,14 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
             says(&format!("a wrong reply: {text:?}"));
         }
     }
+    let troubles = group.troubles();
+    for trouble in &troubles {
+        says(&trouble.to_string());
+    }
+    let replaced = troubles
+        .iter()
+        .filter(|trouble| trouble["event"] == "replaced")
+        .count();
     let mut sum = Load::default();
     for (name, (hits, load)) in found {
         rows.push(Row::share(
@@ -88,7 +96,9 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
     }
     rows.push(Row::share(
         "live.wrong",
-        "wrong replies, clients with the envelope, strikes of all classes",
+        format!(
+            "wrong replies, clients with the envelope, strikes of all classes; {replaced} replicas were replaced"
+        ),
         sum.wrong.min(all),
         all,
     ));

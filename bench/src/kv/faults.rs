@@ -3,8 +3,8 @@
 //! Invariant: no strike makes an object wrong in two replicas at a time, which is more than the vote promises to stand.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -221,12 +221,35 @@ fn slice(
     Ok((load, raised))
 }
 
-/// One of the service's own commands, over a connection of its own.
-pub(super) fn ask(line: &mut BufReader<TcpStream>, command: &str) -> Result<String> {
-    line.get_mut()
-        .write_all(format!("sf {command}\r\n").as_bytes())?;
+/// A connection of its own to one replica, for the service's own commands.
+pub(super) struct Line {
+    at: SocketAddr,
+    open: Option<BufReader<TcpStream>>,
+}
+
+/// One of these commands. A replica may be replaced under its strikes: it then says nothing, and the next command is for its follower.
+pub(super) fn ask(line: &mut Line, command: &str) -> Result<String> {
+    let mut open = match line.open.take() {
+        Some(open) => open,
+        None => {
+            let stream = TcpStream::connect(line.at)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(READY))?;
+            BufReader::new(stream)
+        }
+    };
     let mut said = String::new();
-    line.read_line(&mut said)?;
+    let exchange = open
+        .get_mut()
+        .write_all(format!("sf {command}\r\n").as_bytes())
+        .and_then(|()| open.read_line(&mut said));
+    match exchange {
+        Ok(bytes) if bytes > 0 => line.open = Some(open),
+        Err(why) if why.kind() == ErrorKind::WouldBlock => {
+            bail!("{} says nothing to {command:?}", line.at)
+        }
+        _ => return Ok(String::new()),
+    }
     Ok(said.trim_end().to_owned())
 }
 
@@ -237,18 +260,16 @@ pub(super) fn under(
     clients: &mut Clients,
     time: Duration,
     a_second: f64,
-    mut fault: impl FnMut(&mut [BufReader<TcpStream>], usize) -> Result<u64> + Send,
+    mut fault: impl FnMut(&mut [Line], usize) -> Result<u64> + Send,
 ) -> Result<(Load, u64)> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let striker = scope.spawn(|| -> Result<u64> {
-            let mut lines = Vec::new();
-            for at in &group.clients {
-                let stream = TcpStream::connect(at)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(READY))?;
-                lines.push(BufReader::new(stream));
-            }
+            let line = |at: &SocketAddr| Line {
+                at: *at,
+                open: None,
+            };
+            let mut lines: Vec<Line> = group.clients.iter().map(line).collect();
             let began = Instant::now();
             let mut made = 0;
             for turn in 0_u32.. {
@@ -299,7 +320,7 @@ fn under_strikes(
         match ask(&mut lines[replica], &command)?.as_str() {
             "STRUCK" => Ok(1),
             // Struck before, and not repaired yet: its key or its lengths do not read.
-            said if said.starts_with("ERROR") => Ok(0),
+            said if said.is_empty() || said.starts_with("ERROR") => Ok(0),
             said => bail!("a strike was answered with {said:?}"),
         }
     })

@@ -146,6 +146,8 @@ struct Group {
     child: Child,
     clients: Vec<SocketAddr>,
     repaired: Arc<Mutex<Vec<Value>>>,
+    /// That a replica is to be replaced, and why; that it was; that no vote decides on an object.
+    troubles: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Group {
@@ -171,12 +173,18 @@ impl Group {
         let repaired: Arc<Mutex<Vec<Value>>> = Arc::default();
         let (ready, told) = std::sync::mpsc::channel();
         let list = repaired.clone();
+        let troubles: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let others = troubles.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let event: Value = serde_json::from_str(&line).unwrap_or_default();
                 match event["event"].as_str() {
                     Some("ready") => drop(ready.send(event)),
                     Some("repaired") => list
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(event),
+                    Some("replace" | "replaced" | "stuck") => others
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(event),
@@ -188,6 +196,7 @@ impl Group {
             child,
             clients: Vec::new(),
             repaired,
+            troubles,
         };
         let event = told
             .recv_timeout(READY)
@@ -214,6 +223,7 @@ impl Group {
             child,
             clients: vec![at],
             repaired: Arc::default(),
+            troubles: Arc::default(),
         };
         let until = Instant::now() + READY;
         while TcpStream::connect(at).is_err() {
@@ -248,7 +258,16 @@ impl Group {
             Ok(said) => said,
             Err(why) => format!("replica {replica}: {why}"),
         });
-        said.collect::<Vec<_>>().join("\n")
+        let troubles = self.troubles();
+        let troubles = troubles.iter().map(Value::to_string);
+        said.chain(troubles).collect::<Vec<_>>().join("\n")
+    }
+
+    fn troubles(&self) -> Vec<Value> {
+        self.troubles
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn repairs(&self) -> Vec<Value> {
