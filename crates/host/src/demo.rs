@@ -73,7 +73,7 @@ impl Demo {
         let seed = crate::told::seed(self.seed.as_deref())?;
         let (what, component) = (self.what.word(), self.what.component());
         println!(
-            "A client works with {} {what} of a component. Every {} ms at most, one bit of a general register of that",
+            "A client works with {} {what} of a component. Every {} ms, one bit of a general register of that",
             self.handles, self.every_ms
         );
         println!(

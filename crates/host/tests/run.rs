@@ -8,6 +8,8 @@ mod bench;
 mod campaign;
 #[path = "cases/container.rs"]
 mod container;
+#[path = "cases/demo.rs"]
+mod demo;
 #[path = "cases/keep.rs"]
 mod keep;
 #[path = "cases/listen.rs"]

@@ -129,7 +129,10 @@ extern "C" fn on_tick(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
             ARMED.store(0, Ordering::Release);
         }
     }
-    wind(TIMER.load(Ordering::Relaxed) as libc::timer_t);
+    // Without a flip to make, a tick would only wake a thread that waits.
+    if ARMED.load(Ordering::Acquire) != 0 {
+        wind(TIMER.load(Ordering::Relaxed) as libc::timer_t);
+    }
 }
 
 /// Ticks of the thread that started them.
@@ -137,7 +140,7 @@ extern "C" fn on_tick(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
 pub struct Ticks(());
 
 impl Ticks {
-    /// Starts them, for code in `text`.
+    /// Prepares them, for code in `text`; they come while a flip is armed.
     ///
     /// # Errors
     /// As sigaction(2) and timer_create(2).
@@ -167,7 +170,6 @@ impl Ticks {
             return Err(io::Error::last_os_error());
         }
         TIMER.store(timer as usize, Ordering::Relaxed);
-        wind(timer);
         Ok(Self(()))
     }
 
@@ -183,6 +185,7 @@ impl Ticks {
             1 + register.min(EIGHT) * BITS + bit % BITS,
             Ordering::Release,
         );
+        wind(TIMER.load(Ordering::Relaxed) as libc::timer_t);
     }
 
     /// Whether the flip that was armed last has been made.

@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use steadfast_restart::{Bare, Component, Edge, Host};
+use steadfast_restart::{Bare, Component, Edge, Host, Process};
 
 use super::report::Report;
-use super::tools::{BATCH, in_turns, measured, plain};
+use super::tools::{BATCH, in_turns, measured, plain, turns};
 use crate::listen;
+use crate::load;
 use crate::told::Told;
 
 const SERVE: &str = "steadfast:http/server@0.1.0#serve";
@@ -78,12 +79,16 @@ fn with_edges(folder: &Path, host: &Host) -> Result<Component, Told> {
     })
 }
 
-fn tracked(folder: &Path) -> Result<Tracked, Told> {
+fn tracked(folder: &Path, process: Option<Process>) -> Result<Tracked, Told> {
     let mut host = Host::new(true)?;
+    let placed = |component| Component {
+        process: process.clone(),
+        ..component
+    };
     for name in OTHERS {
-        host.add(measured(folder, name, plain())?, None)?;
+        host.add(placed(measured(folder, name, plain())?), None)?;
     }
-    host.add(with_edges(folder, &host)?, None)?;
+    host.add(placed(with_edges(folder, &host)?), None)?;
     let edges = ["http", "keyvalue", "fs"].map(|to| host.edge("bench", to, &[]));
     let edges = edges.into_iter().collect::<Result<_, _>>()?;
     Ok(Tracked { host, edges })
@@ -109,16 +114,24 @@ fn bare_client(folder: &Path, tracked: &Tracked) -> Result<Client, Told> {
 
 /// A request for a value, with and without stubs.
 pub(super) fn requests(folder: &Path, report: &mut Report) -> Result<(), Told> {
-    let server = tracked(folder)?;
+    let server = tracked(folder, None)?;
     let mut bare = bare_client(folder, &server)?;
     let mut tracked = client(&server.edges[0])?;
     let what = "a request for a value over HTTP";
     in_turns(report, "http", what, || bare.get(), || tracked.get())
 }
 
+/// The same requests of components in the host's process and in processes of their own.
+pub(super) fn apart(folder: &Path) -> Result<[f64; 2], Told> {
+    let own = tracked(folder, None)?;
+    let apart = tracked(folder, Some(load::own_process()))?;
+    let (mut own, mut apart) = (client(&own.edges[0])?, client(&apart.edges[0])?);
+    turns("process.http", || own.get(), || apart.get())
+}
+
 /// Requests a second while a component fails once, over requests a second while none does.
 pub(super) fn faults(folder: &Path, report: &mut Report) -> Result<(), Told> {
-    let server = tracked(folder)?;
+    let server = tracked(folder, None)?;
     let mut client = client(&server.edges[0])?;
     for _ in 0..BATCH {
         client.get()?;

@@ -5,6 +5,7 @@
 //!
 //! Not covered: components with two bodies, which run each call twice by design.
 
+mod apart;
 mod fork;
 mod http;
 mod keep;

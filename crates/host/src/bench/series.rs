@@ -10,9 +10,10 @@ use steadfast_sys::pad::{self, Runner, Wild};
 
 use super::report::{Report, median_us};
 use super::tools::{
-    BATCH, ITERATIONS, LOCKS, TURNS, handle, hosted, in_turns, measured, none, ns, plain, put,
+    BATCH, FILES, ITERATIONS, LOCKS, TURNS, handle, hosted, in_turns, measured, none, ns, plain,
+    put,
 };
-use super::{http, keep, workloads};
+use super::{apart, http, keep, workloads};
 use crate::told::Told;
 
 type Part = fn(&Path, &mut Report) -> Result<(), Told>;
@@ -30,6 +31,9 @@ pub(super) const PARTS: &[Part] = &[
     faults,
     http::requests,
     http::faults,
+    apart::calls,
+    apart::workloads,
+    apart::requests,
     interference,
 ];
 
@@ -65,7 +69,7 @@ fn resets(folder: &Path, report: &mut Report) -> Result<(), Told> {
         "reset and first call, 64 KiB changed",
         took,
     )?;
-    for name in ["probe", "lock", "fs"] {
+    for name in ["probe", "lock", "fs", "scheduler", "memory"] {
         let host = hosted(folder, name, plain())?;
         let edge = host.edge("bench", name, &[])?;
         for _ in 0..BATCH {
@@ -119,8 +123,6 @@ fn swaps(folder: &Path, report: &mut Report) -> Result<(), Told> {
         took,
     )
 }
-
-const FILES: &str = "steadfast:fs/files@0.1.0#";
 
 /// One object, from the epoch that differs to the object that is as it was.
 fn objects(folder: &Path, report: &mut Report) -> Result<(), Told> {
@@ -202,18 +204,12 @@ fn files(folder: &Path, report: &mut Report) -> Result<(), Told> {
         other.call(read, &args).map_err(failed)?;
         other.discard(file).map_err(failed)
     };
-    let tracked = || {
-        let file = handle(edge.call(open, &name)?)?;
-        edge.call(write, &[file.into(), 0u64.into(), data.clone()])?;
-        edge.call(read, &[file.into(), 0u64.into(), 64u32.into()])?;
-        Ok(edge.discard(file)?)
-    };
     in_turns(
         report,
         "file",
         "open, write and read 64 bytes, close",
         bare,
-        tracked,
+        workloads::open_write(&edge)?,
     )
 }
 

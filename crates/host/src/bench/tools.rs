@@ -59,35 +59,45 @@ pub(super) fn handle(value: Option<Value>) -> Result<Handle, Told> {
 }
 
 pub(super) const LOCKS: &str = "steadfast:lock/locks@0.1.0#";
+pub(super) const FILES: &str = "steadfast:fs/files@0.1.0#";
 
 /// Iterations of one batch, and batches of a round.
 pub(super) const ITERATIONS: usize = 300;
 pub(super) const TURNS: usize = 7;
 
-/// Batches of two kinds in turns; the time of one iteration of each.
-pub(super) fn in_turns(
-    report: &mut Report,
+/// Batches of two kinds in turns; the time of one iteration of each, in µs.
+pub(super) fn turns(
     key: &str,
-    what: &str,
-    mut bare: impl FnMut() -> Result<(), Told>,
-    mut tracked: impl FnMut() -> Result<(), Told>,
-) -> Result<(), Told> {
+    mut one: impl FnMut() -> Result<(), Told>,
+    mut other: impl FnMut() -> Result<(), Told>,
+) -> Result<[f64; 2], Told> {
     let mut took = [Vec::new(), Vec::new()];
     // The first turn warms up.
     for turn in 0..=TURNS {
         for (which, took) in took.iter_mut().enumerate() {
             let begin = Instant::now();
             for _ in 0..ITERATIONS {
-                if which == 0 { bare()? } else { tracked()? }
+                if which == 0 { one()? } else { other()? }
             }
             if turn > 0 {
                 took.push(ns(begin) / ITERATIONS as u64);
             }
         }
     }
-    let [bare, tracked] = took;
-    let bare = median_us(bare).ok_or_else(|| none(key))?;
-    let tracked = median_us(tracked).ok_or_else(|| none(key))?;
+    let [one, other] = took;
+    let median = |took| median_us(took).ok_or_else(|| none(key));
+    Ok([median(one)?, median(other)?])
+}
+
+/// An iteration without stubs, and what they add.
+pub(super) fn in_turns(
+    report: &mut Report,
+    key: &str,
+    what: &str,
+    bare: impl FnMut() -> Result<(), Told>,
+    tracked: impl FnMut() -> Result<(), Told>,
+) -> Result<(), Told> {
+    let [bare, tracked] = turns(key, bare, tracked)?;
     report.put(
         &format!("iterate.{key}.bare"),
         &format!("{what}, without stubs"),

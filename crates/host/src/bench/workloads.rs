@@ -10,10 +10,10 @@
 use std::cell::Cell;
 use std::path::Path;
 
-use steadfast_restart::{Bare, Value};
+use steadfast_restart::{Bare, CallError, Edge, Value};
 
 use super::report::Report;
-use super::tools::{BATCH, handle, hosted, in_turns, measured, plain, put};
+use super::tools::{BATCH, FILES, handle, hosted, in_turns, measured, plain, put};
 use crate::told::Told;
 
 const THREADS: &str = "steadfast:scheduler/threads@0.1.0#";
@@ -35,39 +35,68 @@ fn chosen(id: u64) -> Value {
     Value::Option(Some(Box::new(id.into())))
 }
 
+/// Who runs and who is woken, in turns, and the time.
+#[derive(Default)]
+struct Turn {
+    this: Cell<u64>,
+}
+
+impl Turn {
+    fn next(&self) -> (usize, usize, u64) {
+        let this = self.this.get();
+        self.this.set(this + 1);
+        let own = usize::from(this % 2 == 1);
+        (own, 1 - own, this + 3)
+    }
+}
+
+/// The calls of both threads.
+fn thread_calls(edge: &Edge) -> Result<[usize; 4], CallError> {
+    let method = |name: &str| edge.function(&format!("{THREADS}{name}"));
+    Ok([
+        method("[constructor]thread")?,
+        method("[method]thread.ready")?,
+        method("[method]thread.block")?,
+        method("pick")?,
+    ])
+}
+
+fn thread_args(id: u64) -> [Value; 3] {
+    [id.into(), 5u32.into(), id.into()]
+}
+
+/// An iteration of two threads that wake each other, behind stubs.
+pub(super) fn ping_pong(edge: &Edge) -> Result<impl FnMut() -> Result<(), Told> + use<'_>, Told> {
+    let [make, ready, block, pick] = thread_calls(edge)?;
+    let threads = [
+        handle(edge.call(make, &thread_args(0))?)?,
+        handle(edge.call(make, &thread_args(1))?)?,
+    ];
+    let turn = Turn::default();
+    Ok(move || {
+        let (own, woken, now) = turn.next();
+        edge.call(ready, &[threads[woken].into(), now.into()])?;
+        must(
+            edge.call(block, &[threads[own].into()])?,
+            &Value::Bool(true),
+        )?;
+        must(edge.call(pick, &[])?, &chosen(woken as u64))
+    })
+}
+
 /// Two threads that wake each other.
 pub(super) fn threads(folder: &Path, report: &mut Report) -> Result<(), Told> {
     let host = hosted(folder, "scheduler", plain())?;
     let edge = host.edge("bench", "scheduler", &[])?;
     let mut other = Bare::new(host.engine(), &measured(folder, "scheduler", plain())?)?;
-    let method = |name: &str| edge.function(&format!("{THREADS}{name}"));
-    let make = method("[constructor]thread")?;
-    let (ready, block) = (
-        method("[method]thread.ready")?,
-        method("[method]thread.block")?,
-    );
-    let pick = method("pick")?;
-    let args = |id: u64| [id.into(), 5u32.into(), id.into()];
+    let [make, ready, block, pick] = thread_calls(&edge)?;
     let bare_threads = [
-        handle(other.call(make, &args(0)).map_err(failed)?)?,
-        handle(other.call(make, &args(1)).map_err(failed)?)?,
+        handle(other.call(make, &thread_args(0)).map_err(failed)?)?,
+        handle(other.call(make, &thread_args(1)).map_err(failed)?)?,
     ];
-    let tracked_threads = [
-        handle(edge.call(make, &args(0))?)?,
-        handle(edge.call(make, &args(1))?)?,
-    ];
-    let now = Cell::new(2u64);
-    let next = |turn: &Cell<u64>| {
-        now.set(now.get() + 1);
-        let this = turn.get();
-        turn.set(this + 1);
-        // Who runs, and who is woken.
-        let own = usize::from(this % 2 == 1);
-        (own, 1 - own, now.get())
-    };
-    let (bare_turn, tracked_turn) = (Cell::new(0), Cell::new(0));
+    let turn = Turn::default();
     let bare = || {
-        let (own, woken, now) = next(&bare_turn);
+        let (own, woken, now) = turn.next();
         let args = [bare_threads[woken].into(), now.into()];
         other.call(ready, &args).map_err(failed)?;
         let args = [bare_threads[own].into()];
@@ -80,23 +109,39 @@ pub(super) fn threads(folder: &Path, report: &mut Report) -> Result<(), Told> {
             &chosen(woken as u64),
         )
     };
-    let tracked = || {
-        let (own, woken, now) = next(&tracked_turn);
-        edge.call(ready, &[tracked_threads[woken].into(), now.into()])?;
-        must(
-            edge.call(block, &[tracked_threads[own].into()])?,
-            &Value::Bool(true),
-        )?;
-        must(edge.call(pick, &[])?, &chosen(woken as u64))
-    };
     let what = "wake the other thread, wait, pick";
-    in_turns(report, "ping-pong", what, bare, tracked)?;
+    in_turns(report, "ping-pong", what, bare, ping_pong(&edge)?)?;
     for _ in 0..BATCH {
         edge.reset()?;
         edge.call(pick, &[])?;
     }
     let what = "a thread comes back, ready or waiting";
     put(report, "object.thread", what, edge.stats()?.rebuild_ns)
+}
+
+fn whole(found: Option<Value>) -> Result<(), Told> {
+    match &found {
+        Some(Value::List(places)) if places.len() == 1 + ALIASES as usize => Ok(()),
+        _ => Err(anyhow::anyhow!("four mappings were due, found {found:?}").into()),
+    }
+}
+
+fn granted() -> [Value; 3] {
+    [7u32.into(), 0u32.into(), 4096u64.into()]
+}
+
+/// An iteration of grant, three aliases and revoke, behind stubs.
+pub(super) fn grant(edge: &Edge) -> Result<impl FnMut() -> Result<(), Told> + use<'_>, Told> {
+    let method = |name: &str| edge.function(&format!("{PAGES}{name}"));
+    let (grant, alias) = (method("[constructor]page")?, method("[method]page.alias")?);
+    let revoke = method("revoke")?;
+    Ok(move || {
+        let page = handle(edge.call(grant, &granted())?)?;
+        for space in 1..=ALIASES {
+            edge.call(alias, &[page.into(), space.into(), 4096u64.into()])?;
+        }
+        whole(edge.call(revoke, &[page.into()])?)
+    })
 }
 
 /// Grant, three aliases, revoke.
@@ -107,15 +152,8 @@ pub(super) fn pages(folder: &Path, report: &mut Report) -> Result<(), Told> {
     let method = |name: &str| edge.function(&format!("{PAGES}{name}"));
     let (grant, alias) = (method("[constructor]page")?, method("[method]page.alias")?);
     let (mappings, revoke) = (method("[method]page.mappings")?, method("revoke")?);
-    let whole = |found: Option<Value>| match &found {
-        Some(Value::List(places)) if places.len() == 1 + ALIASES as usize => Ok(()),
-        _ => Err(Told::from(anyhow::anyhow!(
-            "four mappings were due, found {found:?}"
-        ))),
-    };
-    let granted = [7u32.into(), 0u32.into(), 4096u64.into()];
     let bare = || {
-        let page = handle(other.call(grant, &granted).map_err(failed)?)?;
+        let page = handle(other.call(grant, &granted()).map_err(failed)?)?;
         let mut aliases = Vec::new();
         for space in 1..=ALIASES {
             let args = [page.into(), space.into(), 4096u64.into()];
@@ -129,16 +167,9 @@ pub(super) fn pages(folder: &Path, report: &mut Report) -> Result<(), Told> {
             .rev()
             .try_for_each(|alias| other.discard(alias).map_err(failed))
     };
-    let tracked = || {
-        let page = handle(edge.call(grant, &granted)?)?;
-        for space in 1..=ALIASES {
-            edge.call(alias, &[page.into(), space.into(), 4096u64.into()])?;
-        }
-        whole(edge.call(revoke, &[page.into()])?)
-    };
     let what = "grant a page, alias it three times, revoke it";
-    in_turns(report, "page", what, bare, tracked)?;
-    let page = handle(edge.call(grant, &granted)?)?;
+    in_turns(report, "page", what, bare, self::grant(&edge)?)?;
+    let page = handle(edge.call(grant, &granted())?)?;
     for space in 1..=ALIASES {
         edge.call(alias, &[page.into(), space.into(), 4096u64.into()])?;
     }
@@ -156,4 +187,19 @@ pub(super) fn pages(folder: &Path, report: &mut Report) -> Result<(), Told> {
         what,
         took.map(|four| four.iter().sum()),
     )
+}
+
+/// An iteration of open, write, read and close, behind stubs.
+pub(super) fn open_write(edge: &Edge) -> Result<impl FnMut() -> Result<(), Told> + use<'_>, Told> {
+    let method = |name: &str| edge.function(&format!("{FILES}{name}"));
+    let open = method("[static]file.open")?;
+    let (write, read) = (method("[method]file.write")?, method("[method]file.read")?);
+    let name = [Value::String("file".into()), Value::Bool(true)];
+    let data: Value = [9_u8; 64].as_slice().into();
+    Ok(move || {
+        let file = handle(edge.call(open, &name)?)?;
+        edge.call(write, &[file.into(), 0u64.into(), data.clone()])?;
+        edge.call(read, &[file.into(), 0u64.into(), 64u32.into()])?;
+        Ok(edge.discard(file)?)
+    })
 }

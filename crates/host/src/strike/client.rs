@@ -12,6 +12,7 @@ use steadfast_inject::live;
 use steadfast_restart::{Component, Edge, Host, Stats};
 use steadfast_sys::tick::{EIGHT, Ticks, VECTOR};
 
+use super::clock::Clock;
 use super::table;
 use super::words::{Mode, ROUNDS, Report, Target, WRONG};
 use crate::clients::{Client, What};
@@ -34,6 +35,9 @@ pub(crate) struct ClientProcess {
     /// Flips so many bits itself, one at a time.
     #[arg(long)]
     flips: Option<u64>,
+    /// Flips one bit so often, in registers of the component's processes, and calls on.
+    #[arg(long, conflicts_with = "flips")]
+    every_ms: Option<u64>,
     /// Where.
     #[arg(long, value_enum, default_value_t = Target::Memory)]
     target: Target,
@@ -226,11 +230,18 @@ impl ClientProcess {
                 seed,
             )?),
         };
+        let every = self.every_ms.map(Duration::from_millis);
+        let mut clock = every.map(|every| Clock::new(&edge, every, self.mode.bodies(), seed));
         let mut flips = 0;
         let mut told = Instant::now();
         while !ENDED.load(Ordering::Acquire) && self.flips.is_none_or(|most| flips < most) {
             match &mut striker {
-                None => client.round(),
+                None => {
+                    client.round();
+                    if let Some(clock) = &mut clock {
+                        flips += u64::from(clock.look()?);
+                    }
+                }
                 Some(striker) => {
                     // Told before it is made, since it may end the process.
                     flips += 1;
@@ -248,10 +259,7 @@ impl ClientProcess {
                 tell(&Report {
                     counts: client.counts().clone(),
                     resets: causes(&edge.stats()?),
-                    processes: edge
-                        .look()
-                        .map(|counts| counts.processes)
-                        .unwrap_or_default(),
+                    flips,
                     ..Report::default()
                 });
                 told = Instant::now();
@@ -271,7 +279,6 @@ impl ClientProcess {
             resets: causes(&stats),
             rebuilt: stats.rebuilt,
             flips,
-            ..Report::default()
         });
         Ok(if self.afresh && client.counts().wrong > 0 {
             ExitCode::from(WRONG)

@@ -1,9 +1,9 @@
 //! A client and a host in a second process, which the injector strikes: for the demonstration and for campaigns.
 //!
-//! Register flips of the demonstration are the injector's (steadfast_inject::live): this process stops a thread of the second one while it
-//! stands in the component's code, mapped from its .cwasm file, and flips one bit of one general register. Those of a campaign are made by
-//! a timer of the second process, under the same condition, which is faster by orders. Memory flips are made by the second process as well,
-//! between two rounds of calls, in one body alone.
+//! Register flips strike while a thread stands in the component's code, mapped from its .cwasm file. In the demonstration's bare half the first
+//! process stops the thread (steadfast_inject::live). A component in a process of its own mostly waits, so a timer of that process strikes there
+//! (clock.rs). Campaigns use the timer in every mode, which is faster by orders. Memory flips are made by the second process between two
+//! rounds of calls, in one body alone.
 //!
 //! ```text
 //!   Plan ──► second process: client, host, component ──flips──► Sum: reboots by cause, wrong answers, deaths
@@ -18,6 +18,7 @@
 //! Not covered: flips in data of the host other than what it remembers of objects.
 
 mod client;
+mod clock;
 mod places;
 mod plan;
 mod table;

@@ -166,6 +166,9 @@ impl Plan {
                 "a container with CAP_SYS_PTRACE or seccomp profile that allows ptrace; kernel.yama.ptrace_scope below 3",
             )
         };
+        if self.mode.apart() {
+            return self.by_clock();
+        }
         let mut sum = Sum::default();
         let begin = Instant::now();
         // Flips that are counted take their time: a machine that is busy with other things meets the component less often.
@@ -177,21 +180,13 @@ impl Plan {
         while Instant::now() < end && sum.flips < most {
             let running = self.start(&[])?;
             let pid = running.child.id().cast_signed();
-            let mut live = self.live(pid, &running, sum.flips).map_err(ptrace)?;
+            let mut live = self.live(pid, sum.flips).map_err(ptrace)?;
             let mut died = false;
             while !died && Instant::now() < end && sum.flips < most {
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 // A flip that came late does not bring the next ones closer together.
                 due = due.max(Instant::now()) + self.every;
                 let patience = Duration::from_millis(500);
-                if self.mode.apart() {
-                    // A process that has ended or rests as a spare is not struck: another one has taken its place.
-                    match self.live(pid, &running, sum.flips) {
-                        Ok(now) => live = now,
-                        Err(_) if steadfast_sys::procfs::has_ended(pid) => break,
-                        Err(_) => continue,
-                    }
-                }
                 match live.strike(patience.min(end.saturating_duration_since(Instant::now()))) {
                     Ok(Some(_)) => sum.flips += 1,
                     Ok(None) => {}
@@ -207,19 +202,36 @@ impl Plan {
         Ok(sum)
     }
 
-    /// Strikes whoever runs the component: the second process, or one of those that the component has for itself.
-    fn live(&self, pid: i32, running: &Running, flips: u64) -> std::io::Result<Live> {
-        let pid = match self.mode.apart() {
-            false => pid,
-            true => {
-                let all = running.processes();
-                let place = usize::try_from(flips).unwrap_or(0) % all.len().max(1);
-                let own = all.get(place).map(|pid| pid.cast_signed());
-                own.ok_or_else(|| {
-                    std::io::Error::other("the component told no process of its own")
-                })?
-            }
+    /// Flips at given moments in the component's own processes, which make them themselves: seen from outside, such a process mostly waits.
+    fn by_clock(&self) -> Result<Sum, Told> {
+        let mut sum = Sum::default();
+        let begin = Instant::now();
+        let (most, end) = match self.until {
+            Until::Flips(most) => (most, begin + FOR_EVER),
+            Until::After(time) => (u64::MAX, begin + time),
         };
+        let every = self.every.as_millis().to_string();
+        while Instant::now() < end && sum.flips < most {
+            let seed = self.another(&sum);
+            let more = ["--every-ms", &every, "--seed", &seed];
+            let running = self.start(&more.map(str::to_owned))?;
+            let left = most - sum.flips;
+            while Instant::now() < end && running.flips() < left && !running.reader.is_finished() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            running.ask(self, &mut sum)?;
+        }
+        sum.seconds = begin.elapsed().as_secs_f64();
+        Ok(sum)
+    }
+
+    /// The next client's seed: each draws others.
+    fn another(&self, sum: &Sum) -> String {
+        fnv(&format!("{}/{}", self.seed, sum.flips)).to_string()
+    }
+
+    /// Strikes the second process, which runs the component.
+    fn live(&self, pid: i32, flips: u64) -> std::io::Result<Live> {
         let mut live = Live::new(pid, &format!("{}.cwasm", self.what.component()), self.seed)?;
         // Each client is struck by other flips.
         live.skip(flips);
@@ -231,10 +243,7 @@ impl Plan {
         let mut sum = Sum::default();
         let begin = Instant::now();
         while sum.flips < most {
-            let mut text = self.seed.to_string();
-            // Each client draws others.
-            text.push_str(&format!("/{}", sum.flips));
-            let seed = fnv(&text).to_string();
+            let seed = self.another(&sum);
             let left = (most - sum.flips).to_string();
             let more = ["--flips", &left, "--seed", &seed, "--target", target.word()];
             let running = self.start(&more.map(str::to_owned))?;
@@ -277,21 +286,13 @@ const ASKED: Duration = Duration::from_secs(5);
 /// Longer than any campaign.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
-/// A process that starts tells its processes after 20 ms; on a busy machine later.
-const TOLD: Duration = Duration::from_secs(10);
-
 impl Running {
-    /// Processes that the component has for itself, as told last.
-    fn processes(&self) -> Vec<u32> {
-        let end = Instant::now() + TOLD;
-        loop {
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if !last.processes.is_empty() || self.reader.is_finished() || Instant::now() > end {
-                return last.processes.clone();
-            }
-            drop(last);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Flips that it made itself, as told last.
+    fn flips(&self) -> u64 {
+        self.last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .flips
     }
 
     /// Asks it to end, waits, and adds what it came to.

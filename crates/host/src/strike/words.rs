@@ -98,9 +98,6 @@ pub(super) struct Report {
     pub(super) recovery_max_ns: Option<u64>,
     pub(super) rebuilt: u64,
     pub(super) flips: u64,
-    /// Processes that the component has for itself.
-    #[serde(default)]
-    pub(super) processes: Vec<u32>,
 }
 
 /// The status of a client that ended because of a wrong answer.
