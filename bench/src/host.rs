@@ -39,6 +39,8 @@ pub struct Plan {
     pub lines: PathBuf,
     /// Only what the lines hold: nothing is struck.
     pub lines_only: bool,
+    /// The components and faults of Song et al. 2013, Section IV C, in place of all groups.
+    pub as_paper: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,13 +113,23 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
     Ok(all)
 }
 
+/// Scheduler, memory manager and file system, eight registers at once and one; two bodies in processes of their own.
+const AS_PAPER: [&str; 3] = [
+    "--what=threads,pages,files",
+    "--target=registers,eight",
+    "--mode=processes",
+];
+
 fn campaign(plan: &Plan) -> Result<Vec<Group>> {
-    let args = [
+    let mut args = vec![
         "campaign".to_owned(),
         format!("--flips={}", plan.flips),
         format!("--seed={}", plan.seed),
         format!("--lines={}", plan.lines.display()),
     ];
+    if plan.as_paper {
+        args.extend(AS_PAPER.map(str::to_owned));
+    }
     let file = plan.place.join("host-campaign.json");
     told(&plan.program, &args, &file)
 }

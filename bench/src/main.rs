@@ -320,6 +320,9 @@ enum Action {
         /// Only the groups that the lines hold: nothing is struck
         #[arg(long, requires = "flips_only")]
         lines_only: bool,
+        /// Flips as C³'s authors made them: scheduler, memory manager and file system, one register and eight at once
+        #[arg(long, conflicts_with = "lines_only")]
+        as_paper: bool,
     },
     /// Two hosts of `steadfast pair` (root): commits of sqlite3; with a server a download whose host dies, or --hold; --pairs are rounds
     Pair {
@@ -582,6 +585,7 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         flips_only,
         lines,
         lines_only,
+        as_paper,
     } = action
     else {
         bail!("nothing to measure")
@@ -599,6 +603,7 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         seed: common.seed,
         lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
         lines_only: *lines_only,
+        as_paper: *as_paper,
         place,
     };
     let rows = host::measure(&plan)?;
