@@ -109,26 +109,19 @@ pub fn measure(
 fn project(dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut objects = String::from("main.o");
-    let mut main = String::new();
-    let mut calls = String::new();
+    let mut parts = String::new();
     for n in 0..FILES {
-        // Each function has loops and branches of its own for the optimiser.
         let source = format!(
-            "#include <stdlib.h>\n#include <string.h>\n#include <stdio.h>\n\
-             static int less(const void *a, const void *b) {{ return *(const int *)a - *(const int *)b; }}\n\
-             int part{n}(int seed) {{\n  int v[256]; for (int i = 0; i < 256; i++) {{ seed = seed * 1103515245 + {n}; v[i] = (seed >> 16) & 1023; }}\n\
-             \x20 qsort(v, 256, sizeof *v, less);\n  int sum = 0; for (int i = 0; i < 256; i += {} ) sum += v[i] ^ i;\n  return sum; }}\n",
-            n % 5 + 1
+            "#define PART {n}\n#define STRIDE {}\n{}",
+            n % 5 + 1,
+            include_str!("../guests/project_part.c")
         );
         fs::write(dir.join(format!("part{n}.c")), source)?;
         objects += &format!(" part{n}.o");
-        main += &format!("int part{n}(int);\n");
-        calls += &format!(" + part{n}({n})");
+        parts += &format!("PART({n})\n");
     }
-    main += &format!(
-        "#include <stdio.h>\nint main(void) {{ printf(\"%d\\n\", 0{calls}); return 0; }}\n"
-    );
-    fs::write(dir.join("main.c"), main)?;
+    fs::write(dir.join("parts.h"), parts)?;
+    fs::write(dir.join("main.c"), include_str!("../guests/project_main.c"))?;
     fs::write(
         dir.join("Makefile"),
         format!("CFLAGS = -O2\nproject: {objects}\n\t$(CC) -o $@ {objects}\n"),

@@ -370,7 +370,7 @@ const REFUSED: &[(&str, &str, &str, &[&str])] = &[
     ),
     (
         "cxx",
-        "int main() { return 0; }\n",
+        include_str!("../harden/programs/probes/main.c"),
         "c++",
         &["for C programs", "fix:"],
     ),
@@ -419,7 +419,11 @@ fn mixed() -> Result<(), Failed> {
         include_str!("../harden/programs/later/one.c"),
         &["--validate=async"],
     )?;
-    let two = object("two.c", "int twice(int k) { return 2 * k; }\n", &[])?;
+    let two = object(
+        "two.c",
+        include_str!("../harden/programs/probes/unit.c"),
+        &[],
+    )?;
     let link = |flags: &[&str], out: &Path| {
         compiler(true, false)
             .args(flags)

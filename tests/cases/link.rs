@@ -379,7 +379,7 @@ fn operators_elsewhere() -> Result<(), Failed> {
 fn no_library() -> Result<(), Failed> {
     let dir = folder(
         "no-library",
-        &[("main.c", "void _start(void) { for (;;) ; }\n")],
+        &[("main.c", include_str!("../harden/programs/probes/start.c"))],
     )?;
     let ran = compiler(true, false)
         .args(["-ffreestanding", "-nostdlib", "-static"])

@@ -4,7 +4,7 @@
 mod alarms;
 #[path = "cases/events.rs"]
 mod events;
-#[path = "cases/filesystem.rs"]
+#[path = "cases/filesystem/mod.rs"]
 mod filesystem;
 #[path = "cases/fixture.rs"]
 mod fixture;

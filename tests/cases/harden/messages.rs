@@ -88,7 +88,7 @@ fn messages_outside() -> Result<(), Failed> {
     ended(&run(&out, &["14"])?, 122, &["since it was received"], &[])?;
     refused(
         "carry-name",
-        "int x;\nvoid handle(void) { x++; }\nint main(void) { handle(); }\n",
+        include_str!("../../harden/programs/probes/handler.c"),
         &[&named(&dir, "local-handler handle\ncarries no_such\n")?],
         &["the policy's no_such"],
     )

@@ -30,47 +30,80 @@ fn a_missing_piece() -> Result<(), Failed> {
 
 /// What configure scripts ask a compiler: silence and success where there is nothing to say, failure where there is.
 fn configure() -> Result<(), Failed> {
-    /// Source, flags, whether it compiles.
-    const PROBES: &[(&str, &[&str], bool)] = &[
-        ("int main(void) { return 0; }\n", &[], true),
-        ("int main(void) { return 0; }\n", &["-c"], true),
-        (
-            "#include <stdint.h>\nint main(void) { return sizeof(int64_t) != 8; }\n",
-            &["-O2", "-g"],
-            true,
-        ),
-        ("#include <no-such-header.h>\n", &["-E"], false),
-        (
-            "char strlcpyx(); int main(void) { return strlcpyx(); }\n",
-            &[],
-            false,
-        ),
-        (
-            "char socket(); int main(void) { return socket(); }\n",
-            &["-w"],
-            true,
-        ),
-        ("int main(void) { return nothing; }\n", &["-c"], false),
-        ("int a[1 - 2 * !(sizeof(long) == 8)];\n", &["-c"], true),
-        ("int main(void) { return 0; }\n", &["-fno-such-flag"], false),
-        (
-            "#include <math.h>\nint main(int n, char **v) { (void)v; return cos(n) > 2; }\n",
-            &["-lm"],
-            true,
-        ),
+    struct Probe {
+        text: &'static str,
+        flags: &'static [&'static str],
+        compiles: bool,
+    }
+    const PROBES: &[Probe] = &[
+        Probe {
+            text: include_str!("../../harden/programs/probes/main.c"),
+            flags: &[],
+            compiles: true,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/main.c"),
+            flags: &["-c"],
+            compiles: true,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/stdint.c"),
+            flags: &["-O2", "-g"],
+            compiles: true,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/no_header.c"),
+            flags: &["-E"],
+            compiles: false,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/no_function.c"),
+            flags: &[],
+            compiles: false,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/function.c"),
+            flags: &["-w"],
+            compiles: true,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/undeclared.c"),
+            flags: &["-c"],
+            compiles: false,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/size.c"),
+            flags: &["-c"],
+            compiles: true,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/main.c"),
+            flags: &["-fno-such-flag"],
+            compiles: false,
+        },
+        Probe {
+            text: include_str!("../../harden/programs/probes/math.c"),
+            flags: &["-lm"],
+            compiles: true,
+        },
     ];
     let dir = Bench::get().case_dir("harden-configure");
-    for (index, (text, flags, compiles)) in PROBES.iter().enumerate() {
+    for (index, probe) in PROBES.iter().enumerate() {
+        let Probe {
+            text,
+            flags,
+            compiles,
+        } = *probe;
         let source = dir.join(format!("conftest{index}.c"));
         std::fs::write(&source, text)?;
         let ran = compiler(true, false)
             .arg(&source)
-            .args(*flags)
+            .args(flags)
             .arg("-o")
             .arg(dir.join(format!("conftest{index}")))
             .output()?;
         let silent = ran.stderr.is_empty();
-        if ran.status.success() != *compiles || silent != *compiles {
+        if ran.status.success() != compiles || silent != compiles {
             let said = String::from_utf8_lossy(&ran.stderr);
             return Err(format!("probe {index} {flags:?}: {}\n{said}\n{text}", ran.status).into());
         }

@@ -25,20 +25,13 @@ pub(crate) fn random_source(seed: u64) -> String {
 }
 
 /// What strikes a random program: in one event and one run, a value changes at one place. The places are numbered.
-const STRIKER: &str = "static unsigned long event, struck_event, mask; static int struck_run, struck_at;\n\
-    SF_LOCAL unsigned long strike(int at);\n\
-    unsigned long strike(int at) { return at == struck_at && event == struck_event && sf_run() == struck_run ? mask : 0; }\n";
+const STRIKER: &str = include_str!("../../harden/programs/random/striker.c");
 
 /// The program, and how many places of it can be struck.
 fn random_text(seed: u64, strikes: bool) -> (String, u64) {
     let mut dice = Dice(seed);
     let mut places = 0;
-    let mut text = String::from(
-        "#include <steadfast/sei.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
-         struct s { unsigned char a; unsigned b; unsigned long c; unsigned short d; double e; };\n\
-         unsigned char u8[256]; unsigned short u16[128]; unsigned u32[64]; unsigned long u64[32]; double f64[16];\n\
-         struct s st[8]; void *blocks[8]; unsigned long in, calls;\n",
-    );
+    let mut text = String::from(include_str!("../../harden/programs/random/head.c"));
     if strikes {
         text += STRIKER;
     }

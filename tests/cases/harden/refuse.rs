@@ -197,7 +197,12 @@ fn place_of_a_missing_clone() -> Result<(), Failed> {
 }
 
 fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), Failed> {
-    refused(name, "int main(void) { return 0; }\n", flags, words)
+    refused(
+        name,
+        include_str!("../../harden/programs/probes/main.c"),
+        flags,
+        words,
+    )
 }
 
 pub(super) fn trials() -> Vec<Trial> {

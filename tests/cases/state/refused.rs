@@ -94,7 +94,7 @@ fn mixed() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("state-mixed");
     let (one, two, out) = (dir.join("one.c"), dir.join("two.c"), dir.join("mixed"));
     std::fs::write(&one, include_str!("../../harden/programs/state/mixed.c"))?;
-    std::fs::write(&two, "int other(int k) { return k; }\n")?;
+    std::fs::write(&two, include_str!("../../harden/programs/probes/other.c"))?;
     let object = dir.join("two.o");
     build(compiler(true, false), &["-c"], &[two], &object)?;
     let ran = compiler(true, false)

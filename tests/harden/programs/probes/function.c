@@ -1,0 +1,2 @@
+char socket();
+int main(void) { return socket(); }

@@ -1,0 +1,3 @@
+int x;
+void handle(void) { x++; }
+int main(void) { handle(); }

@@ -1,0 +1,2 @@
+#include <steadfast/sei.h>
+int main(void) { return 0; }

@@ -1,0 +1,2 @@
+char strlcpyx();
+int main(void) { return strlcpyx(); }

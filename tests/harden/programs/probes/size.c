@@ -1,0 +1,1 @@
+int a[1 - 2 * !(sizeof(long) == 8)];

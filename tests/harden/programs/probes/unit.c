@@ -1,0 +1,1 @@
+int twice(int k) { return 2 * k; }

@@ -1,0 +1,13 @@
+#include <linux/types.h>
+#include <linux/time_types.h>
+#include <sys/socket.h>
+#include <linux/if.h>
+#include <linux/if_arp.h>
+#include <asm/termbits.h>
+#include <linux/serial.h>
+#include <linux/loop.h>
+#include <linux/hdreg.h>
+#include <linux/kd.h>
+#include <linux/vt.h>
+#include <linux/rtc.h>
+#include <linux/fs.h>
