@@ -19,7 +19,6 @@ pub mod kind {
 /// Response codes.
 pub const NXDOMAIN: u8 = 3;
 pub const SERVFAIL: u8 = 2;
-pub const NOTIMP: u8 = 4;
 pub const REFUSED: u8 = 5;
 
 /// A decoded message.

@@ -14,9 +14,11 @@
 
 pub mod checks;
 pub mod circles;
+mod complaint;
 pub mod def;
 pub mod docs;
 pub mod plot;
+mod source;
 pub mod specification;
 pub mod tables;
 pub mod tidy;

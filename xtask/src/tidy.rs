@@ -9,6 +9,8 @@
 //! | retired words (`docs/glossary.md`) are gone | every page, and the folders of [`CLEAN`] |
 //! | a page that code names exists | every source file |
 //! | modules use each other in no circle | every crate |
+//! | a public item is named somewhere else | all Rust |
+//! | no file of tests over 600 lines | all Rust |
 //! | rustfmt has nothing to say | all Rust |
 //!
 //! Invariants
@@ -17,12 +19,12 @@
 //!
 //! Not covered: whether a sentence is true, and whether a short one is clear.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-use crate::circles;
+use crate::complaint::{Complaint, Pages, complaint};
+use crate::{circles, source};
 
 const LINE_CHARS_MAX: usize = 160;
 const SENTENCE_WORDS_MAX: usize = 40;
@@ -62,17 +64,6 @@ const CLEAN: [&str; 6] = [
 
 const SOURCES: [&str; 9] = ["rs", "c", "h", "S", "def", "cpp", "policy", "toml", "cc"];
 
-/// One complaint.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Complaint {
-    pub file: String,
-    pub line: usize,
-    pub why: String,
-}
-
-/// Pages by their path in the repository.
-pub type Pages = BTreeMap<String, String>;
-
 /// Every complaint about the repository.
 ///
 /// # Errors
@@ -83,6 +74,7 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
     let is_file = |path: &str| root.join(path).exists();
     let mut pages = Pages::new();
     let mut complaints = Vec::new();
+    let mut rust = Pages::new();
     for file in &files {
         let extension = file.rsplit_once('.').map_or("", |(_, end)| end);
         let page = extension == "md";
@@ -100,11 +92,16 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
         if file != "xtask/src/tidy.rs" {
             complaints.extend(pointers(file, &text, is_file));
         }
+        if extension == "rs" {
+            rust.insert(file.clone(), text.clone());
+        }
         if CLEAN.iter().any(|folder| file.starts_with(folder)) {
             complaints.extend(retired(file, &text));
         }
     }
     complaints.extend(check_pages(&pages, is_file));
+    complaints.extend(source::long_tests(&rust));
+    complaints.extend(source::unnamed(&rust));
     complaints.extend(in_circles(root, &files)?);
     complaints.extend(formatted(root, &files)?);
     complaints.sort();
@@ -182,14 +179,6 @@ pub fn check_pages(pages: &Pages, is_file: impl Fn(&str) -> bool) -> Vec<Complai
         }
     }
     complaints
-}
-
-fn complaint(file: &str, line: usize, why: String) -> Complaint {
-    Complaint {
-        file: file.to_owned(),
-        line,
-        why,
-    }
 }
 
 fn is_generated(text: &str) -> bool {

@@ -315,17 +315,6 @@ impl Stopped {
         self.pid
     }
 
-    /// Kill the tracee with the tracer, and report exec.
-    ///
-    /// # Errors
-    /// As ptrace(2).
-    pub fn set_options(&self) -> io::Result<()> {
-        let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
-        // SAFETY: PTRACE_SETOPTIONS takes no pointer.
-        let rc = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, self.pid, 0, options) };
-        check(rc).map(drop)
-    }
-
     /// Kill the tracee with the tracer; exec stops by SIGTRAP at the new program's first
     /// instruction. `threads`: report when the first further thread starts.
     ///

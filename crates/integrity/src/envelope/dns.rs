@@ -22,9 +22,6 @@ pub const OPTION_BYTES: usize = OPTION_LENGTH as usize;
 
 const OPTION_LENGTH: u16 = 12;
 
-/// An OPT record without options: root name, type, size, flags, length.
-pub const OPT_BYTES: usize = 11;
-
 const TYPE_OPT: u16 = 41;
 const HEADER: usize = 12;
 const ADDITIONAL_COUNT: usize = 10;

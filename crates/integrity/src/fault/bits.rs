@@ -29,14 +29,6 @@ impl Bits {
         set.insert(bit).then_some(set)
     }
 
-    /// The bits that are one in `mask`.
-    #[must_use]
-    pub const fn from_mask(mask: u64) -> Self {
-        let mut words = [0; WORDS];
-        words[0] = mask;
-        Self(words)
-    }
-
     /// Adds a bit; false if it was there or cannot be.
     pub fn insert(&mut self, bit: u16) -> bool {
         let Some(word) = self.0.get_mut(usize::from(bit / 64)) else {
@@ -76,15 +68,6 @@ impl Bits {
     #[must_use]
     pub const fn words(&self) -> &[u64; WORDS] {
         &self.0
-    }
-
-    /// As one 64-bit mask; nothing if a bit lies beyond.
-    #[must_use]
-    pub fn mask64(&self) -> Option<u64> {
-        self.0[1..]
-            .iter()
-            .all(|&word| word == 0)
-            .then_some(self.0[0])
     }
 
     /// Maximal runs of neighbours, ascending.

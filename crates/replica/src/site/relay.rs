@@ -120,7 +120,7 @@ fn take_step(group: &Group, place: &mut Place, at: usize) -> Step {
 }
 
 impl Site {
-    /// Primary: the next event that it has done, as [`Self::next_step`]; where processes share memory, also what it claims
+    /// Primary: the next event that it has done; nothing in time: none. Where processes share memory, also what it claims
     /// about that event, which says that others may have their turn.
     pub fn next_told(&self, place: &mut Place, claimed: &mut u64, limit: Duration) -> Option<Told> {
         let strand = place.strand;
@@ -161,16 +161,6 @@ impl Site {
         put(&group, abi::arrival(0, seq), claim);
         group.set64(at!(own 0, next), seq);
         wake(&group, 1);
-    }
-
-    /// Primary: the next event that it has done. Nothing in time: none.
-    pub fn next_step(&self, place: &mut Place, limit: Duration) -> Option<Step> {
-        let group = self.at_strand(place);
-        let at = result_at(place)?;
-        if !wait_as(&group, 1, limit, || group.get64(at) == place.seq) {
-            return None;
-        }
-        Some(take_step(&group, place, at))
     }
 
     /// The log that the program is at. A place in one that has ended becomes the beginning of that.
