@@ -82,8 +82,8 @@ struct Lane {
     line: Connection<TcpStream>,
     envelope: bool,
     number: usize,
-    /// The version stored under each key, and one that may be stored instead.
-    versions: Vec<(u64, Option<u64>)>,
+    /// The version stored under each key, and those that may be stored instead: of all writes that failed since.
+    versions: Vec<(u64, Vec<u64>)>,
     next: u64,
     /// The request under way: its key, and the version that it stores.
     asked: Option<(usize, Option<u64>)>,
@@ -110,7 +110,7 @@ impl Clients {
                 line: open(at, shape.envelope)?,
                 envelope: shape.envelope,
                 number,
-                versions: vec![(0, None); shape.keys],
+                versions: vec![(0, Vec::new()); shape.keys],
                 next: 0,
                 asked: None,
                 sent: Instant::now(),
@@ -250,15 +250,11 @@ impl Clients {
         };
         for index in waiting {
             let lane = &mut self.lanes[index];
-            if !ready.contains(&index) {
-                ensure!(
-                    lane.sent.elapsed() < PATIENCE,
-                    "no reply for {PATIENCE:?} from {}",
-                    lane.at
-                );
-                continue;
-            }
-            let said = lane.read(self.shape)?;
+            let said = if ready.contains(&index) {
+                lane.read(self.shape)?
+            } else {
+                lane.waits()?
+            };
             if said == Said::Nothing {
                 continue;
             }
@@ -337,6 +333,23 @@ impl Lane {
         Ok(self.judge(shape))
     }
 
+    /// Nothing has come. A reply of which a part has come, and never the rest, lost its end on its way.
+    fn waits(&mut self) -> Result<Said> {
+        if self.sent.elapsed() < PATIENCE {
+            return Ok(Said::Nothing);
+        }
+        ensure!(
+            !self.input.is_empty(),
+            "no reply for {PATIENCE:?} from {}",
+            self.at
+        );
+        let text = String::from_utf8_lossy(&self.input[..self.input.len().min(200)]).into_owned();
+        self.unsure();
+        self.asked = None;
+        self.lose()?;
+        Ok(Said::Wrong(format!("without its end: {text}")))
+    }
+
     fn broken(&mut self) -> Result<Said> {
         self.unsure();
         self.lose()?;
@@ -345,8 +358,7 @@ impl Lane {
 
     fn unsure(&mut self) {
         if let Some((key, Some(version))) = self.asked.take() {
-            let kept = self.versions[key].0;
-            self.versions[key] = (kept, Some(version));
+            self.versions[key].1.push(version);
         }
     }
 
@@ -369,7 +381,7 @@ impl Lane {
             let text = String::from_utf8_lossy(&self.input).into_owned();
             self.input.clear();
             self.asked = None;
-            self.versions[key] = (version, None);
+            self.versions[key] = (version, Vec::new());
             return if stored {
                 Said::Right
             } else {
@@ -384,24 +396,21 @@ impl Lane {
         if !whole {
             return Said::Nothing;
         }
-        let (version, other) = self.versions[key];
-        let right = [Some(version), other]
-            .into_iter()
-            .flatten()
-            .find(|version| {
-                let mut expected = Vec::with_capacity(shape.value_bytes + shape.key_bytes + 32);
-                let name = name(self.number, key, shape.key_bytes);
-                let _ = write!(expected, "VALUE {name} 0 {}\r\n", shape.value_bytes);
-                put_value(&mut expected, self.number, key, *version, shape.value_bytes);
-                expected.extend_from_slice(b"\r\nEND\r\n");
-                expected == self.input
-            });
+        let (version, others) = self.versions[key].clone();
+        let right = std::iter::once(version).chain(others).find(|version| {
+            let mut expected = Vec::with_capacity(shape.value_bytes + shape.key_bytes + 32);
+            let name = name(self.number, key, shape.key_bytes);
+            let _ = write!(expected, "VALUE {name} 0 {}\r\n", shape.value_bytes);
+            put_value(&mut expected, self.number, key, *version, shape.value_bytes);
+            expected.extend_from_slice(b"\r\nEND\r\n");
+            expected == self.input
+        });
         let text = String::from_utf8_lossy(&self.input[..self.input.len().min(200)]).into_owned();
         self.input.clear();
         self.asked = None;
         match right {
             Some(version) => {
-                self.versions[key] = (version, None);
+                self.versions[key] = (version, Vec::new());
                 Said::Right
             }
             None => Said::Wrong(text),
@@ -430,7 +439,7 @@ mod tests {
             line: open(at, false).unwrap(),
             envelope: false,
             number: 0,
-            versions: vec![(3, Some(4)), (1, None)],
+            versions: vec![(3, vec![4]), (1, Vec::new())],
             next: 9,
             asked: Some(asked),
             sent: Instant::now(),
@@ -452,7 +461,7 @@ mod tests {
         for (key, version) in [(0, 3), (0, 4), (1, 1)] {
             let (lane, said) = lane((key, None), &reply(key, version));
             assert_eq!(said, Said::Right);
-            assert_eq!(lane.versions[key], (version, None));
+            assert_eq!(lane.versions[key], (version, Vec::new()));
         }
     }
 
@@ -477,6 +486,9 @@ mod tests {
     fn an_error_leaves_both_values_possible() {
         let (lane, said) = lane((1, Some(7)), b"SERVER_ERROR the replicas disagree\r\n");
         assert_eq!(said, Said::Refused);
-        assert_eq!(lane.versions[1], (1, Some(7)));
+        assert_eq!(lane.versions[1], (1, vec![7]));
+        // Two that fail in a row: each of them may have been executed.
+        let (lane, _) = self::lane((0, Some(8)), b"SERVER_ERROR the replicas disagree\r\n");
+        assert_eq!(lane.versions[0], (3, vec![4, 8]));
     }
 }
