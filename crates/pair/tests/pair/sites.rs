@@ -137,11 +137,20 @@ pub(crate) fn start_as(
         .expect("unshare is installed")
 }
 
+/// A port that no test of this process has had. It lies below those that the kernel gives to whoever connects
+/// (ip_local_port_range): one of those may be taken between now and its use.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port()
+    use std::sync::atomic::{AtomicU32, Ordering};
+    const FIRST: u32 = 10_240;
+    const MANY: u32 = 20_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = (std::process::id() % MANY) * 97 + GIVEN.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(FIRST + next % MANY).expect("below 32,768");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 pub(crate) struct Both {
