@@ -246,6 +246,39 @@ fn what_a_process_asks_others_takes_effect_once_and_what_it_held_is_given_back()
     assert_eq!(told().1, 0);
 }
 
+/// A component and the one that it calls fail at the same moment: both come back in one call, and nobody is asked twice.
+#[test]
+fn two_components_that_fail_at_once_come_back_in_one_call() {
+    let mut host = Host::new(true).expect("the pad works");
+    host.add(component("lock", plain()), None)
+        .expect("it starts");
+    let client = Component {
+        uses: vec![host.edge("client", "lock", &[]).expect("an edge")],
+        console: Some(Arc::new(|_, _: &str| {})),
+        ..component("client", plain())
+    };
+    host.add(client, None).expect("it starts");
+    let client = host.edge("test", "client", &[]).expect("an edge");
+    let lock = host.edge("test", "lock", &[]).expect("an edge");
+    let session = client.invoke(&main("[constructor]session"), &[9u32.into()]);
+    let session = session.expect("made").and_then(|v| v.handle());
+    let session = session.expect("a session");
+    let holder = || {
+        let holder = client.invoke(&main("[method]session.holder"), &[session.into()]);
+        holder.expect("an answer").and_then(|value| value.number())
+    };
+    assert_eq!(holder(), Some(9));
+    assert_eq!((renewed(&client), renewed(&lock)), (0, 0), "nothing failed");
+    for round in 1..4 {
+        let both = [pids(&client), pids(&lock)].concat();
+        assert_eq!(both.len(), 2, "a process each");
+        signal("-KILL", &both);
+        assert_eq!(holder(), Some(9));
+        assert_eq!((renewed(&client), renewed(&lock)), (round, round));
+        assert_eq!(lock.stats().expect("stats").objects, 1, "one lock is held");
+    }
+}
+
 #[test]
 fn a_program_that_is_no_component_is_refused_and_one_that_is_gone_ends_it() {
     let speaks = ["-c", "echo this is no frame >&0; cat >/dev/null"];
