@@ -236,7 +236,7 @@ INLINE void digest_place(struct sf_event *e, const struct sf_regs *r)
 		digest_guarded(e, r);
 }
 
-void sf_arrive(struct sf_event *e, const struct sf_regs *r)
+static void claim(struct sf_event *e, const struct sf_regs *r)
 {
 	const u64 seq = e->seq;
 	struct sf_arrival *a = ARRIVAL(me.slot, seq);
@@ -284,6 +284,11 @@ void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 	ring(G->live);
 }
 
+void sf_arrive(struct sf_event *e, const struct sf_regs *r)
+{
+	claim(e, r);
+}
+
 static int same(const struct sf_arrival *o, const struct sf_event *e, u64 ip)
 {
 	return ((o->state ^ e->state) | (o->bytes[0] ^ e->bytes.a) | (o->bytes[1] ^ e->bytes.b) | (o->ip ^ ip) |
@@ -297,7 +302,7 @@ int sf_claim_stands(const struct sf_event *e, struct sf_event *now, const struct
 	digest_place(now, r);
 	if (likely(((now->state ^ e->state) | (now->bytes.a ^ e->bytes.a) | (now->bytes.b ^ e->bytes.b)) == 0))
 		return 1;
-	sf_arrive(now, r);
+	claim(now, r);
 	sf_raise(SF_A_DIVERGED, e->seq);
 	return 0;
 }
