@@ -38,6 +38,8 @@ const DRIVEN: &[&str] = &[
     "frames.c",
     "write_whole.c",
     "waits_to_write.c",
+    "children_struck.c",
+    "shared_leader.c",
     "state_rounds.c",
     "terminal_raw.c",
     "terminal_group.c",
