@@ -508,6 +508,7 @@ impl Service {
         if self.stage == Stage::Rdgx {
             self.core.tick();
         }
+        self.lost();
         self.submit_again();
         for (node, last) in &self.heard {
             if last.elapsed() > SILENT {

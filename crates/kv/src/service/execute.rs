@@ -192,7 +192,7 @@ impl Service {
     /// Tells the callers of entries that were executed, and not by this replica as they came from here: its own copy was hit and the
     /// session repaired since, or a state that was taken over held them already. What is kept of them is submitted again in the next pause:
     /// if it is the session that was hit, they are still to be ordered.
-    fn lost(&mut self) {
+    pub(super) fn lost(&mut self) {
         let last = self.store.last(self.me.0);
         for own in self.unacked.range_mut(..=last).map(|(_, own)| own) {
             if own.groups.is_empty() {
