@@ -450,7 +450,8 @@ fn walk(root: &Path, at: &Path, files: &mut Vec<String>) -> std::io::Result<()> 
     for path in entries {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // A workspace of its own (crates/host) builds beside itself when cargo is called there by hand.
-        let built = ["target", "node_modules"].contains(&name.as_ref())
+        let built = name == "node_modules"
+            || path.join("CACHEDIR.TAG").is_file()
             || at == root && ["build", "shared"].contains(&name.as_ref());
         if name.starts_with('.') || built || path.is_symlink() {
             continue;

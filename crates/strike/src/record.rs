@@ -27,8 +27,12 @@ pub const STRIKE_ADDR: usize = 8 + 64 + 48;
 pub const STRIKE_NEXT: usize = STRIKE_ADDR + 8;
 /// `struct sf_struck`.
 pub const STRUCK_BYTES: usize = 24 + 2 * 64;
-/// In it: an address; a difference or a length at 16, and bytes at 24.
+/// In it: an address,
 pub const STRUCK_AT: usize = 0;
+/// a difference or a length,
+pub const STRUCK_DELTA: usize = 16;
+/// and bytes.
+pub const STRUCK_OLD_BYTES: usize = 24;
 /// `struct sf_hit`.
 pub const HIT_BYTES: usize = 64;
 

@@ -180,6 +180,13 @@ impl Hits {
             && self.last.is_none_or(|last| n <= last.get())
             && (n - self.first.get()).is_multiple_of(self.step.get())
     }
+
+    /// Whether at most one execution can be hit.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.last
+            .is_some_and(|last| last.get() - self.first.get() < self.step.get())
+    }
 }
 
 /// An intermittent fault: each candidate hits with chance 1 in `one_in`, drawn from its own seed.
