@@ -25,7 +25,6 @@ const END: &str = "<!-- end of costs -->";
 
 const HEAD: &str = "<!-- Generated from docs/specification.toml and results/*.json by `cargo run -p steadfast-xtask -- docs`: edit those. -->
 # Specification
-
 What Steadfast promises, what was measured, and the command that measures it.
 A promise is met when the upper end of the 95 % interval lies within the target; relative costs have 0.5 points of slack.
 *pending* never counts as met, and losing rows stay. Ids are never used twice.
@@ -34,8 +33,7 @@ Commands run from the repository after `make build`; `bench` stands for `cargo r
 Costs of whole programs stand over a floor: as many unconnected copies side by side, pinned as replicas are, the faster of two page sizes.
 Coverage (sites patched, on the slow path, denied) is printed beside every measurement of a whole program.
 
-Every value, with its commit, machine, load, date and the value before: [results](reference/results.md).
-What was tried on the way: [notes](notes/README.md).
+Every value, with its commit, machine, load, date and the value before: [results](reference/results.md). What was tried: [notes](notes/README.md).
 
 ";
 
