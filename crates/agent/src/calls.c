@@ -1133,6 +1133,7 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	return SF_CLAIMED;
 }
 
+/* What the call names, read again: as claim_call() did, and without what that may begin. */
 static int stands_call(const struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	struct making *k = arg;

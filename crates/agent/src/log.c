@@ -10,8 +10,9 @@
  *     arrivals are equal; sf_call_agreed() compares once more as it makes the call.
  *  2. A replica that sees a difference raises the alarm and pauses; it never decides alone.
  *  3. Waiting costs no processor for long: spin, then sleep on the slot's bell.
+ *  4. A leader that has waited for others acts on what it holds then only if that is still its claim.
  *
- * Not covered: bytes that change between the comparison and the kernel's copy (measured in
+ * Not covered: bytes that change between that look and the kernel's copy (measured in
  * docs/specification.md).
  * See futex(2); Döbel and Härtig 2013, Section 1.
  */
