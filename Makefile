@@ -11,7 +11,7 @@ CARGO_TARGET_DIR := $(CURDIR)/target
 export CARGO_TARGET_DIR
 CARGO := scripts/cargo
 STEADFAST := $(CARGO_TARGET_DIR)/release/steadfast
-HARDEN := $(CARGO_TARGET_DIR)/release/harden
+HARDEN := $(CARGO_TARGET_DIR)/release/cc
 
 bindir := $(DESTDIR)$(PREFIX)/bin
 libdir := $(DESTDIR)$(PREFIX)/lib/steadfast
@@ -60,7 +60,7 @@ setup-campaign:
 
 build: setup-build
 	$(CARGO) build --release -p steadfast
-	@$(MAKE) --no-print-directory -C harden OUT=$(HARDEN)
+	@$(MAKE) --no-print-directory -C cc OUT=$(HARDEN)
 	@ln -sf steadfast $(STEADFAST)-cc && ln -sf steadfast $(STEADFAST)-c++
 
 # A replicated memcached server.
@@ -108,12 +108,12 @@ install:
 	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
 	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-level-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(HARDEN)/steadfast-envelope.o $(libdir)
-	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
-	install -m 644 harden/include/steadfast/*.h $(includedir)
-	install -m 644 harden/steadfast-toolchain.cmake $(libdir)
+	install -m 644 cc/include/steadfast/*.h $(libdir)/include/steadfast
+	install -m 644 cc/include/steadfast/*.h $(includedir)
+	install -m 644 cc/steadfast-toolchain.cmake $(libdir)
 	install -m 644 $(HARDEN)/complete $(libdir)
 	install -d $(man1dir) $(man5dir) $(pcdir) $(bashdir) $(zshdir) $(fishdir)
-	sed 's|@PREFIX@|$(PREFIX)|' harden/steadfast-envelope.pc.in > $(pcdir)/steadfast-envelope.pc
+	sed 's|@PREFIX@|$(PREFIX)|' cc/steadfast-envelope.pc.in > $(pcdir)/steadfast-envelope.pc
 	$(STEADFAST) man policy > $(man5dir)/steadfast-policy.5
 	$(STEADFAST) man > $(man1dir)/steadfast.1
 	for page in $(pages); do $(STEADFAST) man $$page > $(man1dir)/steadfast-$$page.1 || exit; done

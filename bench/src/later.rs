@@ -112,7 +112,7 @@ pub fn measure(
         } else {
             compiler
                 .args(["-DSTEADFAST_PLAIN", "-w", "-I"])
-                .arg(root.with_file_name("harden").join("include"));
+                .arg(root.with_file_name("cc").join("include"));
         }
         let ran = compiler
             .args(["-O2", "-o"])

@@ -3,7 +3,7 @@
 //! Cost: the guest of `bench sei`, its objects trusted, with copies and with checksums, by a policy of three lines; CPU
 //! nanoseconds a call, in turns.
 //!
-//! Coverage: tests/harden/state.c, a key-value store. Each run has one bit changed before a request drawn at random, in
+//! Coverage: cc/tests/state.c, a key-value store. Each run has one bit changed before a request drawn at random, in
 //! the live protected memory (objects and copies alike), by no store of the program. What the run prints is compared with
 //! the plain build's. The same numbers strike all builds.
 //!
@@ -181,12 +181,12 @@ pub fn measure(
         }
     }
 
-    let store = root.with_file_name("tests").join("harden/state.c");
+    let store = root.with_file_name("cc").join("tests/state.c");
     let plain = dir.join("rest-store-plain");
     let mut compiler = Command::new("clang-19");
     compiler
         .args(["-DSTEADFAST_PLAIN", "-w", "-I"])
-        .arg(root.with_file_name("harden").join("include"));
+        .arg(root.with_file_name("cc").join("include"));
     compile(compiler, &[], &store, &plain)?;
     let golden = Command::new(&plain).output()?.stdout;
     ensure!(!golden.is_empty(), "the store prints nothing");

@@ -86,7 +86,7 @@ pub fn build(dir: &Path, product: &Product, libsei: Option<&Path>) -> Result<Gue
     let source = root.join("guests/sei.c");
     let mut plain = Command::new("clang-19");
     plain.args(["-DSTEADFAST_PLAIN", "-I"]);
-    plain.arg(root.with_file_name("harden").join("include"));
+    plain.arg(root.with_file_name("cc").join("include"));
     let ours = |flags: &[&str]| {
         let mut ours = Command::new(product.path());
         ours.arg("cc").args(flags).env_remove("STEADFAST_POLICY");

@@ -56,7 +56,7 @@ const WITHOUT: &str = "mc-sei-without-";
 /// Of these, those that the paper has.
 pub const PAPER_VARIANTS: [&str; 3] = ["mc", "mc-sei", "mc-sei-dup"];
 
-/// A check that is beyond the paper's rules, and its bit in harden/runtime/runtime.h.
+/// A check that is beyond the paper's rules, and its bit in cc/runtime/runtime.h.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     pub name: &'static str,
@@ -176,13 +176,13 @@ fn without(check: &Check, server: &Server, product: &Product) -> Result<Recipe> 
     Ok(recipe)
 }
 
-/// A copy of what is built, in which the runtime lacks a check (harden/Makefile: BEYOND). It is made once for each build.
+/// A copy of what is built, in which the runtime lacks a check (cc/Makefile: BEYOND). It is made once for each build.
 fn runtime_without(check: &Check, product: &Product) -> Result<PathBuf> {
     let place = Store::default_place().servers();
     std::fs::create_dir_all(&place)
         .with_context(|| format!("cannot create {}", place.display()))?;
     let folder = std::path::absolute(place.join(format!("runtime-without-{}", check.name)))?;
-    let whole = product.path().with_file_name("harden");
+    let whole = product.path().with_file_name("cc");
     let made = |folder: &Path| std::fs::metadata(folder.join("complete"))?.modified();
     if made(&folder).is_ok_and(|own| made(&whole).is_ok_and(|whole| own > whole)) {
         return Ok(folder);
@@ -205,7 +205,7 @@ fn runtime_without(check: &Check, product: &Product) -> Result<PathBuf> {
     let all: u32 = CHECKS.iter().fold(0, |all, check| all | check.bit);
     let made = Command::new("make")
         .arg("-C")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("harden"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("cc"))
         .arg(format!("OUT={}", folder.display()))
         .arg(format!("BEYOND={}", all & !check.bit))
         .output()
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn checks_are_those_of_the_runtime() {
-        let header = include_str!("../../harden/runtime/runtime.h");
+        let header = include_str!("../../cc/runtime/runtime.h");
         for check in &CHECKS {
             let line = format!("#define SF_{} {}", check.name.to_uppercase(), check.bit);
             let defined = header.lines().any(|there| {

@@ -1,6 +1,6 @@
 //! Code outside handlers that is computed twice (`--between=duplicate`).
 //!
-//! tests/harden/between.c strikes every instruction of a loop outside handlers in every register that calls do not keep, by
+//! cc/tests/between.c strikes every instruction of a loop outside handlers in every register that calls do not keep, by
 //! single steps, and says how the strikes ended.
 //!
 //! Invariants
@@ -22,7 +22,7 @@ fn built(name: &str, flags: &[&str], hardened: bool) -> Result<PathBuf, String> 
     let out = Bench::get()
         .case_dir(&format!("between-{name}"))
         .join("guest");
-    let source = workspace().join("tests/harden/between.c");
+    let source = workspace().join("cc/tests/between.c");
     build(compiler(hardened, false), flags, &[source], &out)?;
     Ok(out)
 }

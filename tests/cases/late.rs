@@ -1,7 +1,7 @@
 //! Effects that fail after validation, names of a policy that the program lacks, and what handlers meet in a daemon.
 //!
 //! Invariant: no error of a deferred effect is dropped. It stops the program with errno, descriptor and handler, or it is the
-//! result of the next call on that descriptor (harden/runtime/late.c).
+//! result of the next call on that descriptor (cc/runtime/late.c).
 
 use std::path::PathBuf;
 
@@ -145,7 +145,7 @@ fn misspelt() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-misspelt");
     std::fs::write(
         dir.join("main.c"),
-        include_str!("../harden/programs/late_count.c"),
+        include_str!("../../cc/tests/programs/late_count.c"),
     )?;
     for (policy, names) in ROWS {
         std::fs::write(dir.join("policy"), policy)?;
@@ -189,7 +189,7 @@ fn state_names() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-state-names");
     std::fs::write(
         dir.join("main.c"),
-        include_str!("../harden/programs/late_fields.c"),
+        include_str!("../../cc/tests/programs/late_fields.c"),
     )?;
     for (policy, names) in ROWS {
         std::fs::write(
@@ -218,7 +218,7 @@ fn state_names() -> Result<(), Failed> {
     Ok(())
 }
 
-/// One word, written plainly and by atomic operations: tests/harden/atomics.cc.
+/// One word, written plainly and by atomic operations: cc/tests/atomics.cc.
 fn atomics() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-atomics");
     std::fs::write(dir.join("policy"), "local-handler handle\natomics-once\n")?;
@@ -247,7 +247,7 @@ fn atomics() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A daemon that has called chroot, where there is no /proc: tests/harden/chroot.c.
+/// A daemon that has called chroot, where there is no /proc: cc/tests/chroot.c.
 fn chroot() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-chroot");
     let (out, empty) = (dir.join("daemon"), dir.join("empty"));

@@ -1,6 +1,6 @@
 //! Handlers whose second run comes later (`--validate=async`), with and without `--hold-output`.
 //!
-//! tests/harden/later.c sends a message after each of 300 events. What a struck event and those after it may send is
+//! cc/tests/later.c sends a message after each of 300 events. What a struck event and those after it may send is
 //! bounded: by the lag without the hold, by nothing at all with it.
 //!
 //! Invariants
@@ -284,7 +284,7 @@ fn validator_goes() -> Result<(), Failed> {
 }
 
 /// A child of fork gets a validator of its own; what only printing reads is kept; signals, waits and descriptors are as they are without one; `_exit` waits.
-const FORKS: &str = include_str!("../harden/programs/later/forks.c");
+const FORKS: &str = include_str!("../../cc/tests/programs/later/forks.c");
 
 fn forks() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-later-fork");
@@ -301,7 +301,7 @@ fn forks() -> Result<(), Failed> {
 }
 
 /// Frames of a handler larger than any table of the runtime, and a copy of them.
-const LARGE: &str = include_str!("../harden/programs/later/large.c");
+const LARGE: &str = include_str!("../../cc/tests/programs/later/large.c");
 
 fn large() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-later-large");
@@ -326,7 +326,7 @@ fn threads() -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "run.c",
-        include_str!("../harden/programs/later/thread.c"),
+        include_str!("../../cc/tests/programs/later/thread.c"),
         &["-O2", "--validate=async"],
     )?;
     let words: &[&str] = if one_core() {
@@ -352,25 +352,25 @@ fn needs_two_cores() -> Result<(), Failed> {
 const REFUSED: &[(&str, &str, &str, &[&str])] = &[
     (
         "lock",
-        include_str!("../harden/programs/later/lock.c"),
+        include_str!("../../cc/tests/programs/later/lock.c"),
         "c",
         &["pthread_mutex_lock", "does not keep", "fix:"],
     ),
     (
         "sorting",
-        include_str!("../harden/programs/later/sorting.c"),
+        include_str!("../../cc/tests/programs/later/sorting.c"),
         "c",
         &["qsort", "memory of its own"],
     ),
     (
         "reader",
-        include_str!("../harden/programs/later/reader.c"),
+        include_str!("../../cc/tests/programs/later/reader.c"),
         "c",
         &["reader", "does not keep"],
     ),
     (
         "cxx",
-        include_str!("../harden/programs/probes/main.c"),
+        include_str!("../../cc/tests/programs/probes/main.c"),
         "c++",
         &["for C programs", "fix:"],
     ),
@@ -416,12 +416,12 @@ fn mixed() -> Result<(), Failed> {
     };
     let one = object(
         "one.c",
-        include_str!("../harden/programs/later/one.c"),
+        include_str!("../../cc/tests/programs/later/one.c"),
         &["--validate=async"],
     )?;
     let two = object(
         "two.c",
-        include_str!("../harden/programs/probes/unit.c"),
+        include_str!("../../cc/tests/programs/probes/unit.c"),
         &[],
     )?;
     let link = |flags: &[&str], out: &Path| {

@@ -50,7 +50,7 @@ fn struck(place: &str, in_run: u8, names: &str) -> Result<(), Failed> {
     Err(String::from_utf8_lossy(&ran.stdout).into_owned().into())
 }
 
-/// Between the receiver's check and a handler, and between a handler and the sender, nothing is kept at sei (tests/harden/carry.c).
+/// Between the receiver's check and a handler, and between a handler and the sender, nothing is kept at sei (cc/tests/carry.c).
 /// `messages_outside` has the same strikes at full.
 fn nothing_kept_outside() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-level-carry");
@@ -69,7 +69,7 @@ fn nothing_kept_outside() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Each instruction of an event left out once, by tests/harden/skips.c: at full nothing of it is missed. At sei most is found, as by the
+/// Each instruction of an event left out once, by cc/tests/skips.c: at full nothing of it is missed. At sei most is found, as by the
 /// paper, and something is not.
 fn some_are_missed() -> Result<(), Failed> {
     let ran = run(&at_sei("skips.c")?, &["skip"])?;
@@ -151,7 +151,7 @@ fn the_program_says() -> Result<(), Failed> {
 
 /// What rests on the checks that are left out.
 fn refused() -> Result<(), Failed> {
-    let source = workspace().join("tests/harden/libsei.c");
+    let source = workspace().join("cc/tests/libsei.c");
     for (flags, status, words) in [
         (
             &["--protect=sei", "--recover"][..],

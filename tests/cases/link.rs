@@ -38,11 +38,11 @@ fn archive() -> Result<(), Failed> {
         &[
             (
                 "main.c",
-                include_str!("../harden/programs/link/summed/main.c"),
+                include_str!("../../cc/tests/programs/link/summed/main.c"),
             ),
             (
                 "parse.c",
-                include_str!("../harden/programs/link/summed/parse.c"),
+                include_str!("../../cc/tests/programs/link/summed/parse.c"),
             ),
         ],
     )?;
@@ -82,11 +82,11 @@ fn weak_alias() -> Result<(), Failed> {
         &[
             (
                 "main.c",
-                include_str!("../harden/programs/link/hook/main.c"),
+                include_str!("../../cc/tests/programs/link/hook/main.c"),
             ),
             (
                 "other.c",
-                include_str!("../harden/programs/link/hook/other.c"),
+                include_str!("../../cc/tests/programs/link/hook/other.c"),
             ),
         ],
     )?;
@@ -116,7 +116,10 @@ fn weak_alias() -> Result<(), Failed> {
 fn chosen() -> Result<(), Failed> {
     let dir = folder(
         "chosen",
-        &[("main.c", include_str!("../harden/programs/link/chosen.c"))],
+        &[(
+            "main.c",
+            include_str!("../../cc/tests/programs/link/chosen.c"),
+        )],
     )?;
     for flags in [&["-O0"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"]] {
         let out = dir.join("main");
@@ -134,11 +137,11 @@ fn own_name() -> Result<(), Failed> {
         &[
             (
                 "main.c",
-                include_str!("../harden/programs/link/isatty/main.c"),
+                include_str!("../../cc/tests/programs/link/isatty/main.c"),
             ),
             (
                 "own.c",
-                include_str!("../harden/programs/link/isatty/own.c"),
+                include_str!("../../cc/tests/programs/link/isatty/own.c"),
             ),
             ("policy", "own isatty\n"),
         ],
@@ -163,7 +166,7 @@ fn own_name() -> Result<(), Failed> {
 }
 
 /// What a program says of itself.
-const SMALL: &str = include_str!("../harden/programs/link/small.c");
+const SMALL: &str = include_str!("../../cc/tests/programs/link/small.c");
 
 fn has_handler(program: &Path) -> Result<(), Failed> {
     let coverage = Command::new(Bench::get().binary())
@@ -199,7 +202,7 @@ fn response_file() -> Result<(), Failed> {
         "response",
         &[
             ("main.c", SMALL),
-            ("gap.c", include_str!("../harden/programs/link/gap.c")),
+            ("gap.c", include_str!("../../cc/tests/programs/link/gap.c")),
         ],
     )?;
     let out = dir.join("main");
@@ -235,11 +238,11 @@ fn precompiled_header() -> Result<(), Failed> {
         &[
             (
                 "all.h",
-                include_str!("../harden/programs/link/precompiled/all.h"),
+                include_str!("../../cc/tests/programs/link/precompiled/all.h"),
             ),
             (
                 "main.cc",
-                include_str!("../harden/programs/link/precompiled/main.cc"),
+                include_str!("../../cc/tests/programs/link/precompiled/main.cc"),
             ),
         ],
     )?;
@@ -266,7 +269,7 @@ fn precompiled_header() -> Result<(), Failed> {
 
 /// Atomic operations of all kinds, done once and replayed; the reference counts of the C++ library among them.
 fn atomics_once() -> Result<(), Failed> {
-    let text = include_str!("../harden/programs/link/once.cc");
+    let text = include_str!("../../cc/tests/programs/link/once.cc");
     let dir = folder(
         "atomics",
         &[("main.cc", text), ("policy", "atomics-once\n")],
@@ -286,7 +289,7 @@ fn atomics_once() -> Result<(), Failed> {
 
 /// Functions that are left in the middle and gone on with by a later handler.
 fn coroutines() -> Result<(), Failed> {
-    let text = include_str!("../harden/programs/link/coroutines.cc");
+    let text = include_str!("../../cc/tests/programs/link/coroutines.cc");
     let dir = folder("coroutines", &[("main.cc", text)])?;
     let source = [dir.join("main.cc")];
     let (plain, hardened) = (dir.join("plain"), dir.join("hardened"));
@@ -304,8 +307,8 @@ fn coroutines() -> Result<(), Failed> {
 /// Operators new and delete of the program's own, in a module that the handler's does not see: called in both runs as hardened code,
 /// for every form that the language derives from them, and what one side allocates the other may free.
 fn operators() -> Result<(), Failed> {
-    let main = include_str!("../harden/programs/link/allocators/main.cc");
-    let own = include_str!("../harden/programs/link/allocators/own.cc");
+    let main = include_str!("../../cc/tests/programs/link/allocators/main.cc");
+    let own = include_str!("../../cc/tests/programs/link/allocators/own.cc");
     let dir = folder("operators", &[("main.cc", main), ("own.cc", own)])?;
     let sources = [dir.join("main.cc"), dir.join("own.cc")];
     let (plain, hardened) = (dir.join("plain"), dir.join("hardened"));
@@ -338,9 +341,9 @@ fn operators() -> Result<(), Failed> {
 
 /// The same operators in a shared library: refused, since a block of theirs is not one of malloc's. Beside a malloc they are an allocator's.
 fn operators_elsewhere() -> Result<(), Failed> {
-    let main = include_str!("../harden/programs/link/elsewhere/main.cc");
-    let library = include_str!("../harden/programs/link/elsewhere/library.cc");
-    let allocator = include_str!("../harden/programs/link/elsewhere/allocator.cc");
+    let main = include_str!("../../cc/tests/programs/link/elsewhere/main.cc");
+    let library = include_str!("../../cc/tests/programs/link/elsewhere/library.cc");
+    let allocator = include_str!("../../cc/tests/programs/link/elsewhere/allocator.cc");
     let dir = folder(
         "operators-elsewhere",
         &[
@@ -379,7 +382,10 @@ fn operators_elsewhere() -> Result<(), Failed> {
 fn no_library() -> Result<(), Failed> {
     let dir = folder(
         "no-library",
-        &[("main.c", include_str!("../harden/programs/probes/start.c"))],
+        &[(
+            "main.c",
+            include_str!("../../cc/tests/programs/probes/start.c"),
+        )],
     )?;
     let ran = compiler(true, false)
         .args(["-ffreestanding", "-nostdlib", "-static"])

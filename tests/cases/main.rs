@@ -17,8 +17,7 @@
 //!  3. A failing case prints the one command that repeats it, and keeps its files.
 //!  4. Groups of two and more replicas run one at a time: this machine may have two cores only.
 //!
-//! Not covered: performance (bench/), campaigns of random flips (make campaign), threads and process trees, which are
-//! asserted to be refused until they are supported.
+//! Not covered: performance (bench/), campaigns of random flips (make campaign).
 
 #![allow(
     clippy::print_stderr,

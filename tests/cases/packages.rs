@@ -61,8 +61,11 @@ pub(crate) fn unpacked() -> Trial {
         run(&root.join("usr/bin/steadfast"), &["run", "--", "/bin/true"])?;
         let program = out.join("nothing");
         let source = out.join("nothing.c");
-        std::fs::write(&source, include_str!("../harden/programs/probes/header.c"))
-            .map_err(|error| error.to_string())?;
+        std::fs::write(
+            &source,
+            include_str!("../../cc/tests/programs/probes/header.c"),
+        )
+        .map_err(|error| error.to_string())?;
         run(
             &root.join("usr/bin/steadfast-cc"),
             &["-O1", &place(&source), "-o", &place(&program)],

@@ -1,4 +1,4 @@
-//! The compiler pass by itself: tests/harden/pass/*.ll, one concern each, through opt.
+//! The compiler pass by itself: cc/tests/pass/*.ll, one concern each, through opt.
 //!
 //! ```text
 //! ; POLICY: pure reads         a statement for the pass, as the driver would hand it over
@@ -16,15 +16,13 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::bench::{Bench, workspace};
 
-/// The first line of the settings that this pass accepts (harden/pass/config.cpp).
+/// The first line of the settings that this pass accepts (cc/pass/config.cpp).
 const VERSION: &str = "version 5";
 
-/// The folder of the pass and the runtime: beside the command, or where its variable says (crates/harden/src/tools.rs).
+/// The folder of the pass and the runtime: beside the command, or where its variable says (cc/driver/src/tools.rs).
 pub(crate) fn pieces() -> PathBuf {
-    std::env::var_os("STEADFAST_HARDEN").map_or_else(
-        || Bench::get().binary().with_file_name("harden"),
-        PathBuf::from,
-    )
+    std::env::var_os("STEADFAST_HARDEN")
+        .map_or_else(|| Bench::get().binary().with_file_name("cc"), PathBuf::from)
 }
 
 fn matches(file: &Path) -> Result<(), Failed> {
@@ -70,7 +68,7 @@ fn matches(file: &Path) -> Result<(), Failed> {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let folder = workspace().join("tests/harden/pass");
+    let folder = workspace().join("cc/tests/pass");
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
         .expect("a folder of this repository")
         .filter_map(|entry| Some(entry.ok()?.path()))

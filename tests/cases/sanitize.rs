@@ -1,6 +1,6 @@
 //! The runtime of `steadfast cc` under ThreadSanitizer, AddressSanitizer and UndefinedBehaviorSanitizer.
 //!
-//! The C of harden/runtime is built once more with `make runtime SANITIZE=…`. Guests are hardened as ever and linked with the same
+//! The C of cc/runtime is built once more with `make runtime SANITIZE=…`. Guests are hardened as ever and linked with the same
 //! `-fsanitize` against it: what is watched is the runtime, in whole programs, and the calls that it makes of the C library.
 //!
 //! Invariants
@@ -90,7 +90,7 @@ impl Sanitizer {
             .join(format!("harden-{}", self.name));
         let made = Command::new("make")
             .args(["-s", "-C"])
-            .arg(workspace().join("harden"))
+            .arg(workspace().join("cc"))
             .arg(format!("SANITIZE={}", self.flag))
             .arg(format!("OUT={}", out.display()))
             .arg("runtime")
@@ -149,7 +149,7 @@ fn watched(program: &Path, arguments: &[&str]) -> Result<Output, String> {
 fn clean(by: &Sanitizer, guest: &str, name: &str, flags: &[&str]) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("sanitize-{}-{name}", by.name));
     let plain = run(&program(guest, "O2", &["-O2"], false)?, &[])?;
-    let source = workspace().join("tests/harden").join(guest);
+    let source = workspace().join("cc/tests").join(guest);
     let ran = watched(&by.program(&source, flags, &dir)?, &[])?;
     if ran.status != plain.status || ran.stdout != plain.stdout || !ran.stderr.is_empty() {
         return Err(format!(
@@ -168,7 +168,7 @@ fn clean(by: &Sanitizer, guest: &str, name: &str, flags: &[&str]) -> Result<(), 
 /// The ways from a fault to its end: verdicts, and with `--recover` repairs.
 fn struck(by: &Sanitizer, flags: &[&str]) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("sanitize-{}-struck{}", by.name, flags.concat()));
-    let source = workspace().join("tests/harden/faults.c");
+    let source = workspace().join("cc/tests/faults.c");
     let guest = by.program(&source, flags, &dir)?;
     for Strike {
         place, run: in_run, ..
@@ -186,10 +186,10 @@ fn struck(by: &Sanitizer, flags: &[&str]) -> Result<(), Failed> {
 }
 
 /// An input that is longer than its block: the runtime takes its checksum.
-const TOO_LONG: &str = include_str!("../harden/programs/too_long.c");
+const TOO_LONG: &str = include_str!("../../cc/tests/programs/too_long.c");
 
 /// A variable without a lock, one thread after the other: no run differs, but nothing orders what the runtime puts back.
-const NO_LOCK: &str = include_str!("../harden/programs/no_lock.c");
+const NO_LOCK: &str = include_str!("../../cc/tests/programs/no_lock.c");
 
 fn notices(by: &Sanitizer, text: &str, status: i32, words: &[&str]) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("sanitize-{}-notices", by.name));

@@ -98,7 +98,7 @@ fn converse(program: &Path) -> Result<Vec<(String, String)>, Failed> {
 /// The same replies, and nothing that a handler reaches is left out.
 pub(crate) fn http() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-http");
-    let folder = workspace().join("tests/harden");
+    let folder = workspace().join("cc/tests");
     let source: [PathBuf; 1] = [folder.join("http.cc")];
     let flags = [
         "-std=c++17",

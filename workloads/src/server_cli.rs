@@ -47,7 +47,7 @@ pub(crate) enum Action {
     /// Write requests and the right replies, for `steadfast inject --driver trace:FILE`
     Trace {
         file: PathBuf,
-        /// memcached, or ledger (tests/harden/http.cc)
+        /// memcached, or ledger (cc/tests/http.cc)
         #[arg(long, default_value = "memcached", value_parser = ["memcached", "ledger"])]
         server: String,
         /// Requests

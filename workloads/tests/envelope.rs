@@ -22,7 +22,7 @@ fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let envelope = here.with_file_name("harden").join("envelope");
+        let envelope = here.with_file_name("cc").join("envelope");
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("echo");
         let mut compile = Command::new("cc");
         compile.args([

@@ -1,5 +1,5 @@
 // A small service on cpp-httplib as Debian packages it, written as such services are: routes are lambdas, the work is done
-// by a class with maps, strings and exceptions. This is tests/harden/http.cc as three replicas that vote on its accounts: what
+// by a class with maps, strings and exceptions. This is cc/tests/http.cc as three replicas that vote on its accounts: what
 // differs from it is what the port took, and tests/service.rs counts the lines.
 //
 // A thread of the library takes a request, the replica orders it, and one thread of every replica executes it.

@@ -1,4 +1,4 @@
-//! A C++ service as three replicas: its memory is changed from outside, and no client sees it. The service is that of `tests/harden`.
+//! A C++ service as three replicas: its memory is changed from outside, and no client sees it. The service is that of `cc/tests`.
 //!
 //! Invariant: a strike flips bits in the memory of a process that runs, by `/proc/PID/mem`; nothing in the service knows of it.
 //!
@@ -264,7 +264,7 @@ fn a_replica_that_dies_is_let_in_again_with_the_state_of_the_others() {
 
 #[test]
 fn without_replicas_the_same_strike_is_a_wrong_reply() {
-    let mut child = Command::new(compiled("../../../tests/harden/http.cc"))
+    let mut child = Command::new(compiled("../../../cc/tests/http.cc"))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -286,8 +286,7 @@ fn without_replicas_the_same_strike_is_a_wrong_reply() {
 #[test]
 fn the_port_took_less_than_a_hundred_lines() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let [before, after] =
-        ["../../tests/harden/http.cc", "tests/http.cc"].map(|name| dir.join(name));
+    let [before, after] = ["../../cc/tests/http.cc", "tests/http.cc"].map(|name| dir.join(name));
     let said = Command::new("diff").args([before, after]).output().unwrap();
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let added = said.lines().filter(|line| line.starts_with('>')).count();

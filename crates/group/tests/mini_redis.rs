@@ -201,7 +201,7 @@ fn added(port: &str, original: &str) -> usize {
 #[test]
 fn a_port_takes_less_than_a_hundred_lines() {
     let rust = added(include_str!("../examples/mini-redis.rs"), "");
-    let original = include_str!("../../../tests/harden/http.cc");
+    let original = include_str!("../../../cc/tests/http.cc");
     let cpp = added(include_str!("../../crosscheck-c/tests/http.cc"), original);
     assert!(rust < 100 && cpp < 100, "{rust}, {cpp}");
     assert!(

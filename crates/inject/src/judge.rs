@@ -383,7 +383,7 @@ impl Detector {
 }
 
 /// The alarm of a program that `steadfast cc` built: the line on standard error that it writes with
-/// its `harden_mismatch` event (harden/runtime/fail.c), for which no environment has to be given.
+/// its `harden_mismatch` event (cc/runtime/fail.c), for which no environment has to be given.
 fn hardened(captured: &Captured) -> Option<Detection> {
     let stderr = String::from_utf8_lossy(captured.0.get("stderr")?);
     let what = stderr.lines().find_map(|line| {

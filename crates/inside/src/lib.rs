@@ -15,7 +15,7 @@
 //!  1. Only the C compiler and the linker that every Debian build machine has are used.
 //!  2. Flags forbid vector registers and the red zone: vector state and stack belong to the program.
 //!
-//! Not covered: harden/runtime, which is linked into programs and built by its own Makefile.
+//! Not covered: cc/runtime, which is linked into programs and built by its own Makefile.
 
 use std::env;
 use std::ffi::OsString;

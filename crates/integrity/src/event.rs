@@ -477,7 +477,7 @@ words! {
 }
 
 /// The two runs of a hardened handler differ. Written by the program itself, to the file that
-/// `STEADFAST_EVENTS` names (harden/runtime/fail.c): its `seq` counts what this process wrote.
+/// `STEADFAST_EVENTS` names (cc/runtime/fail.c): its `seq` counts what this process wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HardenMismatch {

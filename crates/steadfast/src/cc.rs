@@ -16,10 +16,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use steadfast_harden::command::{Build, CommandError, Format, Request};
-use steadfast_harden::coverage::{self, Coverage, Level};
-use steadfast_harden::policy::Policy;
-use steadfast_harden::tools::Tools;
+use steadfast_cc_driver::command::{Build, CommandError, Format, Request};
+use steadfast_cc_driver::coverage::{self, Coverage, Level};
+use steadfast_cc_driver::policy::Policy;
+use steadfast_cc_driver::tools::Tools;
 use steadfast_integrity::advice::Advise;
 use steadfast_integrity::exit::{Exit, Own};
 

@@ -469,7 +469,7 @@ pub(crate) fn definition() -> clap::Command {
 
 /// Flags of the compiler driver, for the manual and the completions.
 fn compiler_flags() -> Vec<clap::Arg> {
-    steadfast_harden::flags::FLAGS
+    steadfast_cc_driver::flags::FLAGS
         .iter()
         .map(|flag| {
             let arg = clap::Arg::new(flag.name).long(flag.name).help(flag.help);

@@ -44,7 +44,7 @@ type Built = Arc<Mutex<Option<Result<PathBuf, String>>>>;
 static PROGRAMS: LazyLock<Mutex<HashMap<String, Built>>> = LazyLock::new(Mutex::default);
 
 pub(crate) fn source(guest: &str) -> PathBuf {
-    workspace().join("tests/harden").join(guest)
+    workspace().join("cc/tests").join(guest)
 }
 
 /// A compiler: plain clang, or ours.
@@ -57,7 +57,7 @@ pub(crate) fn compiler(hardened: bool, cxx: bool) -> Command {
     } else {
         let mut plain = Command::new(if cxx { "clang++-19" } else { "clang-19" });
         plain.args(["-DSTEADFAST_PLAIN", "-w", "-pthread", "-I"]);
-        plain.arg(workspace().join("harden/include"));
+        plain.arg(workspace().join("cc/include"));
         plain
     };
     command.env("LC_ALL", "C");

@@ -74,7 +74,7 @@ fn other_core_forks() -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "run.c",
-        include_str!("../../harden/programs/forks_and_signals.c"),
+        include_str!("../../../cc/tests/programs/forks_and_signals.c"),
         &["-O2", "--other-core"],
     )?;
     let ran = run(&out, &[])?;
@@ -100,7 +100,7 @@ fn barrier(on: bool) -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "run.c",
-        include_str!("../../harden/programs/barrier.c"),
+        include_str!("../../../cc/tests/programs/barrier.c"),
         flags,
     )?;
     let want: &[u8] = if on { b"held\n" } else { b"left\n" };

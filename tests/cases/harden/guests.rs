@@ -81,13 +81,13 @@ fn waits_with_state() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What copies, compares and sums up bytes, around all seams: tests/harden/checksums.c.
+/// What copies, compares and sums up bytes, around all seams: cc/tests/checksums.c.
 fn checksums() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-checksums");
     let program = dir.join("checksums");
     let sources = [
         source("checksums.c"),
-        workspace().join("harden/envelope/crc32c.c"),
+        workspace().join("cc/envelope/crc32c.c"),
     ];
     build(compiler(true, false), &["-O2"], &sources, &program)?;
     let ran = run(&program, &[])?;

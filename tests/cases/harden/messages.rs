@@ -6,7 +6,7 @@ use super::compile::{build, compiler, ended, named, own_program, program, run, s
 use super::refuse::refused;
 use crate::bench::{Bench, workspace};
 
-/// What is struck between the receiver's check and a handler, and between a handler and the sender: tests/harden/carry.c.
+/// What is struck between the receiver's check and a handler, and between a handler and the sender: cc/tests/carry.c.
 fn messages_outside() -> Result<(), Failed> {
     const AGAIN: &str = "an input holds bytes that were not received, or were handled before";
     const STRUCK: [(&str, &str); 13] = [
@@ -25,7 +25,7 @@ fn messages_outside() -> Result<(), Failed> {
         ("13", "an input holds a byte of its line's end"),
     ];
     let dir = Bench::get().case_dir("harden-carry");
-    let guests = workspace().join("tests/harden");
+    let guests = workspace().join("cc/tests");
     let policy = format!(
         "--steadfast-policy={}",
         guests.join("carry.policy").display()
@@ -88,13 +88,13 @@ fn messages_outside() -> Result<(), Failed> {
     ended(&run(&out, &["14"])?, 122, &["since it was received"], &[])?;
     refused(
         "carry-name",
-        include_str!("../../harden/programs/probes/handler.c"),
+        include_str!("../../../cc/tests/programs/probes/handler.c"),
         &[&named(&dir, "local-handler handle\ncarries no_such\n")?],
         &["the policy's no_such"],
     )
 }
 
-/// Plain datagrams beneath the envelope: tests/harden/datagrams.c.
+/// Plain datagrams beneath the envelope: cc/tests/datagrams.c.
 fn datagrams() -> Result<(), Failed> {
     const WRAPPED: &str = "-Wl,--wrap=read,--wrap=write,--wrap=send,--wrap=sendmsg,--wrap=recvmsg,--wrap=recvfrom,\
         --wrap=accept,--wrap=accept4,--wrap=close";
@@ -114,7 +114,7 @@ fn datagrams() -> Result<(), Failed> {
     );
     let mut sources = vec![source("datagrams.c")];
     for part in ["wrap.c", "stream.c", "dns.c", "crc32c.c"] {
-        sources.push(workspace().join("harden/envelope").join(part));
+        sources.push(workspace().join("cc/envelope").join(part));
     }
     build(
         compiler(true, false),
@@ -153,7 +153,7 @@ fn changed_input() -> Result<(), Failed> {
 /// What waits for validation is not in the file yet.
 fn file_asked_about() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-file-asked");
-    let text = include_str!("../../harden/programs/file_asked_about.c");
+    let text = include_str!("../../../cc/tests/programs/file_asked_about.c");
     let program = own_program(&dir, "asked.c", text, &["-O1"])?;
     ended(
         &run(&program, &[])?,
@@ -161,7 +161,7 @@ fn file_asked_about() -> Result<(), Failed> {
         &["asks about a file to which it has written"],
         &[],
     )?;
-    let text = include_str!("../../harden/programs/stream_read_back.c");
+    let text = include_str!("../../../cc/tests/programs/stream_read_back.c");
     let program = own_program(&dir, "stream.c", text, &["-O1"])?;
     ended(
         &run(&program, &[])?,
@@ -179,7 +179,7 @@ fn scan_refuses() -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "run.c",
-        include_str!("../../harden/programs/scan.c"),
+        include_str!("../../../cc/tests/programs/scan.c"),
         &["-O1"],
     )?;
     ended(&run(&out, &[])?, 121, &["knows no %m", "fix:"], &[])?;
@@ -187,7 +187,7 @@ fn scan_refuses() -> Result<(), Failed> {
     Ok(())
 }
 
-/// An argument that the policy reads and the handler does not: tests/harden/unread.c. The optimiser removed it from the call.
+/// An argument that the policy reads and the handler does not: cc/tests/unread.c. The optimiser removed it from the call.
 fn unread_length() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-unread");
     let out = dir.join("unread");

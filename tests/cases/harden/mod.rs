@@ -1,6 +1,6 @@
 //! Hardened programs: `steadfast cc` builds what plain clang builds, and stops what a fault would let out.
 //!
-//! tests/harden/*.c are the guests. Each is built plain first (the same source with STEADFAST_PLAIN); what that prints is
+//! cc/tests/*.c are the guests. Each is built plain first (the same source with STEADFAST_PLAIN); what that prints is
 //! what the hardened build must print, at every level of optimisation and in both ways of linking.
 //!
 //! Invariants

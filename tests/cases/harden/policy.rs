@@ -12,7 +12,7 @@ fn policy_fields() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-fields");
     std::fs::write(
         dir.join("main.c"),
-        include_str!("../../harden/programs/policy_fields.c"),
+        include_str!("../../../cc/tests/programs/policy_fields.c"),
     )?;
     let policy = dir.join("policy");
     let flag = format!("--steadfast-policy={}", policy.display());
@@ -82,15 +82,15 @@ fn by_policy() -> Result<(), Failed> {
     let write = |name: &str, text: &str| std::fs::write(dir.join(name), text);
     write(
         "main.c",
-        include_str!("../../harden/programs/policy/main.c"),
+        include_str!("../../../cc/tests/programs/policy/main.c"),
     )?;
     write(
         "handle.c",
-        include_str!("../../harden/programs/policy/handle.c"),
+        include_str!("../../../cc/tests/programs/policy/handle.c"),
     )?;
     write(
         "send.c",
-        include_str!("../../harden/programs/policy/send.c"),
+        include_str!("../../../cc/tests/programs/policy/send.c"),
     )?;
     write(
         "policy",
@@ -163,11 +163,11 @@ fn classes_by_pointer() -> Result<(), Failed> {
     let write = |name: &str, text: &str| std::fs::write(dir.join(name), text);
     write(
         "plain.c",
-        include_str!("../../harden/programs/by_pointer/plain.c"),
+        include_str!("../../../cc/tests/programs/by_pointer/plain.c"),
     )?;
     write(
         "main.c",
-        include_str!("../../harden/programs/by_pointer/main.c"),
+        include_str!("../../../cc/tests/programs/by_pointer/main.c"),
     )?;
     write(
         "policy",

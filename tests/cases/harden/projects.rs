@@ -37,52 +37,52 @@ fn configure() -> Result<(), Failed> {
     }
     const PROBES: &[Probe] = &[
         Probe {
-            text: include_str!("../../harden/programs/probes/main.c"),
+            text: include_str!("../../../cc/tests/programs/probes/main.c"),
             flags: &[],
             compiles: true,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/main.c"),
+            text: include_str!("../../../cc/tests/programs/probes/main.c"),
             flags: &["-c"],
             compiles: true,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/stdint.c"),
+            text: include_str!("../../../cc/tests/programs/probes/stdint.c"),
             flags: &["-O2", "-g"],
             compiles: true,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/no_header.c"),
+            text: include_str!("../../../cc/tests/programs/probes/no_header.c"),
             flags: &["-E"],
             compiles: false,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/no_function.c"),
+            text: include_str!("../../../cc/tests/programs/probes/no_function.c"),
             flags: &[],
             compiles: false,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/function.c"),
+            text: include_str!("../../../cc/tests/programs/probes/function.c"),
             flags: &["-w"],
             compiles: true,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/undeclared.c"),
+            text: include_str!("../../../cc/tests/programs/probes/undeclared.c"),
             flags: &["-c"],
             compiles: false,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/size.c"),
+            text: include_str!("../../../cc/tests/programs/probes/size.c"),
             flags: &["-c"],
             compiles: true,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/main.c"),
+            text: include_str!("../../../cc/tests/programs/probes/main.c"),
             flags: &["-fno-such-flag"],
             compiles: false,
         },
         Probe {
-            text: include_str!("../../harden/programs/probes/math.c"),
+            text: include_str!("../../../cc/tests/programs/probes/math.c"),
             flags: &["-lm"],
             compiles: true,
         },
@@ -123,10 +123,7 @@ fn cmake() -> Result<(), Failed> {
         std::os::unix::fs::symlink(Bench::get().binary(), bin.join(name))?;
     }
     let toolchain = lib.join("steadfast-toolchain.cmake");
-    std::fs::copy(
-        workspace().join("harden/steadfast-toolchain.cmake"),
-        &toolchain,
-    )?;
+    std::fs::copy(workspace().join("cc/steadfast-toolchain.cmake"), &toolchain)?;
     let write = |name: &str, text: &str| std::fs::write(tree.join(name), text);
     write(
         "CMakeLists.txt",
@@ -135,11 +132,11 @@ fn cmake() -> Result<(), Failed> {
     )?;
     write(
         "state.c",
-        include_str!("../../harden/programs/project/state.c"),
+        include_str!("../../../cc/tests/programs/project/state.c"),
     )?;
     write(
         "main.cc",
-        include_str!("../../harden/programs/project/main.cc"),
+        include_str!("../../../cc/tests/programs/project/main.cc"),
     )?;
     let made = dir.join("made");
     let mut configure = Command::new("cmake");
@@ -196,11 +193,11 @@ fn meson() -> Result<(), Failed> {
     )?;
     write(
         "state.c",
-        include_str!("../../harden/programs/project/state.c"),
+        include_str!("../../../cc/tests/programs/project/state.c"),
     )?;
     write(
         "main.cc",
-        include_str!("../../harden/programs/project/main.cc"),
+        include_str!("../../../cc/tests/programs/project/main.cc"),
     )?;
     let meson = crate::packages::program("/usr/bin/meson")?;
     let mut setup = Command::new(&meson);
@@ -230,11 +227,11 @@ fn shared_library() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-shared-library");
     std::fs::write(
         dir.join("library.c"),
-        include_str!("../../harden/programs/shared_library/library.c"),
+        include_str!("../../../cc/tests/programs/shared_library/library.c"),
     )?;
     std::fs::write(
         dir.join("main.c"),
-        include_str!("../../harden/programs/shared_library/main.c"),
+        include_str!("../../../cc/tests/programs/shared_library/main.c"),
     )?;
     let library = dir.join("libours.so");
     let out = dir.join("main");
@@ -272,7 +269,7 @@ fn shared_library() -> Result<(), Failed> {
     }
     std::fs::write(
         dir.join("many.c"),
-        include_str!("../../harden/programs/shared_library/many.c"),
+        include_str!("../../../cc/tests/programs/shared_library/many.c"),
     )?;
     let opener = compiler(false, false)
         .args(["many.c", "-o", "many"])

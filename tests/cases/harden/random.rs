@@ -25,13 +25,13 @@ pub(crate) fn random_source(seed: u64) -> String {
 }
 
 /// What strikes a random program: in one event and one run, a value changes at one place. The places are numbered.
-const STRIKER: &str = include_str!("../../harden/programs/random/striker.c");
+const STRIKER: &str = include_str!("../../../cc/tests/programs/random/striker.c");
 
 /// The program, and how many places of it can be struck.
 fn random_text(seed: u64, strikes: bool) -> (String, u64) {
     let mut dice = Dice(seed);
     let mut places = 0;
-    let mut text = String::from(include_str!("../../harden/programs/random/head.c"));
+    let mut text = String::from(include_str!("../../../cc/tests/programs/random/head.c"));
     if strikes {
         text += STRIKER;
     }

@@ -47,49 +47,49 @@ const CXX: &[&str] = &["-xc++", "-std=c++17", "-lstdc++"];
 const REFUSED: &[Refused] = &[
     Refused {
         name: "unhardened_callee",
-        text: include_str!("../../harden/programs/refused/unhardened_callee.c"),
+        text: include_str!("../../../cc/tests/programs/refused/unhardened_callee.c"),
         flags: &[],
         says: &["handle", "elsewhere", "no hardened code", "refused.c:3"],
     },
     Refused {
         name: "inline_assembly",
-        text: include_str!("../../harden/programs/refused/inline_assembly.c"),
+        text: include_str!("../../../cc/tests/programs/refused/inline_assembly.c"),
         flags: &[],
         says: &["inline assembly", "refused.c:3"],
     },
     Refused {
         name: "atomic_operation",
-        text: include_str!("../../harden/programs/refused/atomic_operation.c"),
+        text: include_str!("../../../cc/tests/programs/refused/atomic_operation.c"),
         flags: &[],
         says: &["an atomic operation", "refused.c:3"],
     },
     Refused {
         name: "fork",
-        text: include_str!("../../harden/programs/refused/fork.c"),
+        text: include_str!("../../../cc/tests/programs/refused/fork.c"),
         flags: &[],
         says: &["a call of fork", "outside handlers"],
     },
     Refused {
         name: "setjmp",
-        text: include_str!("../../harden/programs/refused/setjmp.c"),
+        text: include_str!("../../../cc/tests/programs/refused/setjmp.c"),
         flags: &[],
         says: &["returns twice"],
     },
     Refused {
         name: "kept_label",
-        text: include_str!("../../harden/programs/refused/kept_label.c"),
+        text: include_str!("../../../cc/tests/programs/refused/kept_label.c"),
         flags: &[],
         says: &["a label that is kept in memory", "use switch"],
     },
     Refused {
         name: "exception_ptr",
-        text: include_str!("../../harden/programs/refused/exception_ptr.cc"),
+        text: include_str!("../../../cc/tests/programs/refused/exception_ptr.cc"),
         flags: CXX,
         says: &["current_exception", "keeps an exception of one run"],
     },
     Refused {
         name: "pool_of_memory",
-        text: include_str!("../../harden/programs/refused/pool_of_memory.cc"),
+        text: include_str!("../../../cc/tests/programs/refused/pool_of_memory.cc"),
         flags: CXX,
         says: &["std::pmr has no hardened form"],
     },
@@ -100,7 +100,7 @@ fn policy_that_does_not_fit() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-policy-fields");
     std::fs::write(
         dir.join("main.c"),
-        include_str!("../../harden/programs/input_in_fields.c"),
+        include_str!("../../../cc/tests/programs/input_in_fields.c"),
     )?;
     let out = dir.join("main");
     for (length, why) in [
@@ -147,15 +147,15 @@ fn place_of_a_missing_clone() -> Result<(), Failed> {
     let files = [
         (
             "main.c",
-            include_str!("../../harden/programs/missing_clone/main.c"),
+            include_str!("../../../cc/tests/programs/missing_clone/main.c"),
         ),
         (
             "other.c",
-            include_str!("../../harden/programs/missing_clone/other.c"),
+            include_str!("../../../cc/tests/programs/missing_clone/other.c"),
         ),
         (
             "far.c",
-            include_str!("../../harden/programs/missing_clone/far.c"),
+            include_str!("../../../cc/tests/programs/missing_clone/far.c"),
         ),
     ];
     for (name, text) in files {
@@ -199,7 +199,7 @@ fn place_of_a_missing_clone() -> Result<(), Failed> {
 fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), Failed> {
     refused(
         name,
-        include_str!("../../harden/programs/probes/main.c"),
+        include_str!("../../../cc/tests/programs/probes/main.c"),
         flags,
         words,
     )

@@ -1,4 +1,4 @@
-//! Strikes at places of tests/harden/faults.c, and at every instruction of an event: each is masked, or named, or repaired.
+//! Strikes at places of cc/tests/faults.c, and at every instruction of an event: each is masked, or named, or repaired.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -211,7 +211,7 @@ fn unguarded() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A log that is an entry short or long, and has its sum all the same: tests/harden/itself.c.
+/// A log that is an entry short or long, and has its sum all the same: cc/tests/itself.c.
 fn entries_of_no_weight() -> Result<(), Failed> {
     let right = run(&program("itself.c", "O2", &["-O2"], false)?, &[])?;
     let out = program("itself.c", REPAIRING.0, REPAIRING.1, true)?;
@@ -232,7 +232,7 @@ fn entries_of_no_weight() -> Result<(), Failed> {
 fn half_an_output_twice() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-half-output");
     std::fs::write(dir.join("policy"), "output give 0:1\n")?;
-    let text = include_str!("../../harden/programs/half_an_output.c");
+    let text = include_str!("../../../cc/tests/programs/half_an_output.c");
     let policy = format!("--steadfast-policy={}", dir.join("policy").display());
     let out = own_program(&dir, "half.c", text, &["-O1", &policy])?;
     ended(&run(&out, &["x"])?, 122, &["an output has changed"], &[])?;
@@ -240,13 +240,13 @@ fn half_an_output_twice() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Every instruction of an event is as likely to be struck: tests/harden/strikes.c. No wrong message has a right checksum, and no program goes
+/// Every instruction of an event is as likely to be struck: cc/tests/strikes.c. No wrong message has a right checksum, and no program goes
 /// on with a wrong state.
 fn struck_anywhere(how: &str, count: &str, way: &str, flags: &[&str]) -> Result<(), Failed> {
     unnoticed(&program("strikes.c", way, flags, true)?, &[how, count, "1"])
 }
 
-/// All of them, one after the other: tests/harden/skips.c.
+/// All of them, one after the other: cc/tests/skips.c.
 fn struck_everywhere(how: &[&str], way: &str, flags: &[&str]) -> Result<(), Failed> {
     unnoticed(&program("skips.c", way, flags, true)?, how)
 }
@@ -270,7 +270,7 @@ fn recover_tells_nondeterminism() -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "run.c",
-        include_str!("../../harden/programs/runs_differ.c"),
+        include_str!("../../../cc/tests/programs/runs_differ.c"),
         &["-O1", "--recover"],
     )?;
     let ran = run(&out, &[])?;
@@ -284,7 +284,7 @@ fn crashes_again() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-crashes-again");
     std::fs::write(
         dir.join("main.c"),
-        include_str!("../../harden/programs/crashes_again.c"),
+        include_str!("../../../cc/tests/programs/crashes_again.c"),
     )?;
     let out = dir.join("main");
     let built = compiler(true, false)

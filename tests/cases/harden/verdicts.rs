@@ -14,7 +14,7 @@ fn nondeterminism() -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "clock.c",
-        include_str!("../../harden/programs/ticks.c"),
+        include_str!("../../../cc/tests/programs/ticks.c"),
         &["-O1", "--find-nondeterminism"],
     )?;
     let ran = run(&out, &[])?;
@@ -66,7 +66,7 @@ fn event_line_elsewhere() -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "run.c",
-        include_str!("../../harden/programs/elsewhere.c"),
+        include_str!("../../../cc/tests/programs/elsewhere.c"),
         &["-O1"],
     )?;
     let ran = Command::new(&out)

@@ -64,7 +64,7 @@ fn struck_waiting(
 /// Waits that are refused when they happen: in the middle of a message, and without the lock.
 fn waits_refused() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-wait-refused");
-    let text = include_str!("../../harden/programs/refused/wait.c");
+    let text = include_str!("../../../cc/tests/programs/refused/wait.c");
     for (name, flags, status, says) in [
         (
             "message.c",

@@ -1,6 +1,6 @@
 //! State at rest: copies, checksums and the scrubber of programs built with `--state`.
 //!
-//! tests/harden/state.c is a small key-value store, state.cc a bank in containers of C++, state_threads.c has four threads.
+//! cc/tests/state.c is a small key-value store, state.cc a bank in containers of C++, state_threads.c has four threads.
 //! Memory is changed as a particle does it, by no store that the compiler knows. containers.cc holds the trees and lists of
 //! steadfast/containers.h to the rules of theirs.
 //!
@@ -24,7 +24,7 @@ mod named;
 mod refused;
 
 fn guest(name: &str) -> PathBuf {
-    workspace().join("tests/harden").join(name)
+    workspace().join("cc/tests").join(name)
 }
 
 /// A guest built in `dir`; plain without flags.

@@ -6,7 +6,10 @@ use super::*;
 fn by_policy() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("state-policy");
     let (source, policy, out) = (dir.join("own.c"), dir.join("own.policy"), dir.join("own"));
-    std::fs::write(&source, include_str!("../../harden/programs/state/own.c"))?;
+    std::fs::write(
+        &source,
+        include_str!("../../../cc/tests/programs/state/own.c"),
+    )?;
     std::fs::write(
         &policy,
         "local-handler push\ndup list\ndup-memory make\ncrc total\n",

@@ -18,25 +18,25 @@ const REFUSED: &[Refused] = &[
     Refused {
         name: "no_flag",
         flags: &[],
-        text: include_str!("../../harden/programs/state/flag.c"),
+        text: include_str!("../../../cc/tests/programs/state/flag.c"),
         words: &["compiler was not told so", "--state=dup"],
     },
     Refused {
         name: "other_flag",
         flags: &["--state=crc"],
-        text: include_str!("../../harden/programs/state/flag.c"),
+        text: include_str!("../../../cc/tests/programs/state/flag.c"),
         words: &["variable x", "add dup to --state"],
     },
     Refused {
         name: "thread_local",
         flags: &["--state=dup"],
-        text: include_str!("../../harden/programs/state/thread_local.c"),
+        text: include_str!("../../../cc/tests/programs/state/thread_local.c"),
         words: &["variable x", "thread-local"],
     },
     Refused {
         name: "word",
         flags: &["--state=copy"],
-        text: include_str!("../../harden/programs/state/flag.c"),
+        text: include_str!("../../../cc/tests/programs/state/flag.c"),
         words: &["--state takes ecc, dup, crc or dup,crc, found copy"],
     },
 ];
@@ -51,22 +51,22 @@ struct Stopped {
 const STOPPED: &[Stopped] = &[
     Stopped {
         name: "lock",
-        text: include_str!("../../harden/programs/state/lock.c"),
+        text: include_str!("../../../cc/tests/programs/state/lock.c"),
         words: "pthread_mutex_lock",
     },
     Stopped {
         name: "outside_write",
-        text: include_str!("../../harden/programs/state/outside_write.c"),
+        text: include_str!("../../../cc/tests/programs/state/outside_write.c"),
         words: "would write by itself: strsep",
     },
     Stopped {
         name: "list",
-        text: include_str!("../../harden/programs/state/list.c"),
+        text: include_str!("../../../cc/tests/programs/state/list.c"),
         words: "not known for a list of arguments",
     },
     Stopped {
         name: "pure_by_pointer",
-        text: include_str!("../../harden/programs/state/pure_by_pointer.c"),
+        text: include_str!("../../../cc/tests/programs/state/pure_by_pointer.c"),
         words: "has no hardened code",
     },
 ];
@@ -93,8 +93,14 @@ fn refused(row: &Refused) -> Result<(), Failed> {
 fn mixed() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("state-mixed");
     let (one, two, out) = (dir.join("one.c"), dir.join("two.c"), dir.join("mixed"));
-    std::fs::write(&one, include_str!("../../harden/programs/state/mixed.c"))?;
-    std::fs::write(&two, include_str!("../../harden/programs/probes/other.c"))?;
+    std::fs::write(
+        &one,
+        include_str!("../../../cc/tests/programs/state/mixed.c"),
+    )?;
+    std::fs::write(
+        &two,
+        include_str!("../../../cc/tests/programs/probes/other.c"),
+    )?;
     let object = dir.join("two.o");
     build(compiler(true, false), &["-c"], &[two], &object)?;
     let ran = compiler(true, false)

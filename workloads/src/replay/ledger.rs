@@ -1,4 +1,4 @@
-//! The service of tests/harden/http.cc (C++ on cpp-httplib): requests, and the right replies by a model of it.
+//! The service of cc/tests/http.cc (C++ on cpp-httplib): requests, and the right replies by a model of it.
 //!
 //! Four operations on named accounts: put an amount, which may be no number or more than there is,
 //! get, delete, list. Each ends well or by an exception; a reply is right to the byte, header

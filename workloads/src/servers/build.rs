@@ -35,7 +35,7 @@ pub struct Recipe {
     pub ldflags: String,
     /// Objects and archives put at the end of the link.
     pub libs: String,
-    /// Whether the message envelope (harden/envelope) is linked beneath the program.
+    /// Whether the message envelope (cc/envelope) is linked beneath the program.
     pub envelope: bool,
     /// Added to the environment of configure and make.
     pub env: Vec<(String, String)>,
@@ -158,7 +158,7 @@ impl Recipe {
             let Some(program) = program.and_then(|file| file.canonicalize().ok()) else {
                 continue;
             };
-            let beside = program.with_file_name("harden");
+            let beside = program.with_file_name("cc");
             let folder = variable("STEADFAST_HARDEN").map_or(beside, PathBuf::from);
             files.push(program);
             files.extend(
@@ -381,7 +381,7 @@ impl Builds {
 
 fn envelope_sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .with_file_name("harden")
+        .with_file_name("cc")
         .join("envelope")
 }
 
@@ -421,7 +421,7 @@ fn envelope(tree: &Path) -> Result<PathBuf> {
     Ok(whole)
 }
 
-/// Functions of the C library that harden/envelope/wrap.c stands in for.
+/// Functions of the C library that cc/envelope/wrap.c stands in for.
 const WRAPPED: [&str; 9] = [
     "accept", "accept4", "close", "read", "write", "send", "sendmsg", "recvmsg", "recvfrom",
 ];

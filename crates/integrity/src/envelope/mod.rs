@@ -6,7 +6,7 @@
 //! that never asks sees the plain protocol. docs/reference/envelope.md is the contract of both.
 //!
 //! Clients' end, and with [`server`] the end of servers in Rust. Hardened servers have one in C
-//! (harden/envelope). A server's end computes the checksum with the processor's instruction, a
+//! (cc/envelope). A server's end computes the checksum with the processor's instruction, a
 //! client's with tables ([`crc`]), so that no single wrong implementation and no single wrong
 //! circuit vouches for itself.
 //!

@@ -15,7 +15,7 @@
  *  1. Addresses are those of objects (home) everywhere in the log; a copy's address is only ever dereferenced.
  *  2. Outside handlers an object and its copy are equal, but for the moment in which one thread writes both.
  *
- * Shared with harden/pass/state.cpp: struct sf_places, and what layout.h has.
+ * Shared with cc/pass/state.cpp: struct sf_places, and what layout.h has.
  */
 #ifndef STEADFAST_STATE_H
 #define STEADFAST_STATE_H

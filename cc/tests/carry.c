@@ -1,5 +1,5 @@
 /* Messages outside handlers: what a stream has brought against what a handler takes in, and what a handler has sent against
-   what leaves. This program does what harden/envelope does with a socket, to memory: `feed` is its receiving side,
+   what leaves. This program does what cc/envelope does with a socket, to memory: `feed` is its receiving side,
    `leave` its sending one.
 
    carry MODE: 0 runs to its end and prints a sum. Each of the others strikes once, in event 40, where a fault would be
@@ -29,7 +29,7 @@ struct connection {
   struct reply reply;
 };
 
-/* As in harden/envelope/system.h. */
+/* As in cc/envelope/system.h. */
 extern unsigned char *sf_received_room(size_t) __attribute__((weak));
 extern void sf_received(const void *, size_t, const unsigned char *) __attribute__((weak));
 extern void sf_received_unknown(const void *, size_t) __attribute__((weak));

@@ -1,6 +1,6 @@
 /*
  * Functions of the C library that only compute, but write their result into the program's memory: computed in both
- * runs, the destination logged. tests/harden/differ.c holds them against glibc.
+ * runs, the destination logged. cc/tests/differ.c holds them against glibc.
  *
  * Invariant: exactly the bytes that the C library would change are logged, never more than the destination has.
  */

@@ -1,6 +1,6 @@
 //! What handlers of a program reach, and what of it is hardened: the linker's view that no single module has.
 //!
-//! The pass leaves lines in each object's section `.steadfast.cov` (harden/pass/report.h lists them); a linked program has
+//! The pass leaves lines in each object's section `.steadfast.cov` (cc/pass/report.h lists them); a linked program has
 //! those of all its modules. Here they become a graph: from the handlers along direct calls.
 //!
 //! Invariants
@@ -18,7 +18,7 @@ use serde::Serialize;
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
-/// The section; harden/pass/report.cpp writes it.
+/// The section; cc/pass/report.cpp writes it.
 const SECTION: &str = ".steadfast.cov";
 
 /// A program whose coverage cannot be read.
@@ -395,7 +395,7 @@ impl Coverage {
         while let Some(id) = next.pop_front() {
             for call in self.calls.get(id).into_iter().flatten() {
                 if call.class == "native" && is_allocation(&call.callee) {
-                    // Which of them the runtime calls depends on which there are (harden/runtime/cxx.c).
+                    // Which of them the runtime calls depends on which there are (cc/runtime/cxx.c).
                     for own in self.functions.keys().filter(|name| is_allocation(name)) {
                         if !from.contains_key(own.as_str()) {
                             from.insert(own, Some(id));

@@ -13,7 +13,7 @@ using namespace llvm;
 
 namespace steadfast {
 
-// Raised together with the driver's (crates/harden/src/policy.rs).
+// Raised together with the driver's (cc/driver/src/policy.rs).
 static constexpr StringLiteral Version = "version 5";
 
 const char *wordOf(Class How) {

@@ -159,7 +159,7 @@ struct sf_ignored {
 #define SF_HOLDS 16    /* locks of a thread that others can see; what is beyond has an unknown holder (waits.c) */
 #define SF_IGNORED 8   /* sf_ignore ranges of one handler */
 
-/* What comes first, up to `locks`, tests/harden/faults.c repeats, to strike it. */
+/* What comes first, up to `locks`, cc/tests/faults.c repeats, to strike it. */
 struct sf_context {
   /* Checking barrier: odd while a handler runs. Written by its thread, read by all. */
   _Atomic uint64_t counter;

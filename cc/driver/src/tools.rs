@@ -1,7 +1,7 @@
 //! Where clang, the pass and the runtime are. All of them, or an error: nothing is compiled with a piece missing.
 //!
 //! ```text
-//! build tree   target/release/steadfast     target/release/harden/{steadfast-pass.so,libsteadfast-sei.a,libsteadfast-level-sei.a,libsteadfast-plain.a,leave.o,hold.o,barrier.o,include/,complete}
+//! build tree   target/release/steadfast     target/release/cc/{steadfast-pass.so,libsteadfast-sei.a,libsteadfast-level-sei.a,libsteadfast-plain.a,leave.o,hold.o,barrier.o,include/,complete}
 //! installed    PREFIX/bin/steadfast         PREFIX/lib/steadfast/...
 //! ```
 //! `STEADFAST_HARDEN` names another folder.
@@ -122,7 +122,7 @@ impl Tools {
 /// The folder of the pass for a command at `exe`.
 fn beside(exe: &Path) -> PathBuf {
     let folder = exe.parent().unwrap_or(Path::new("/"));
-    let built = folder.join("harden");
+    let built = folder.join("cc");
     if built.exists() {
         return built;
     }

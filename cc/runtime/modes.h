@@ -1,7 +1,7 @@
 /*
  * Modes: what a program may be linked with beside the algorithm. Each is a table of operations that comes with its file: without its
  * flag the table is not there, and nothing of the mode is linked. A table's name is what the driver asks the linker for
- * (crates/harden/src/command.rs); that of state at rest is asked for by hardened code (pass/state.cpp).
+ * (cc/driver/src/command.rs); that of state at rest is asked for by hardened code (pass/state.cpp).
  */
 #ifndef STEADFAST_MODES_H
 #define STEADFAST_MODES_H

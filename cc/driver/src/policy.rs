@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
-/// Raised together with the pass's (harden/pass/config.cpp).
+/// Raised together with the pass's (cc/pass/config.cpp).
 const VERSION: &str = "version 5";
 
 /// How the C library is called.
-const GLIBC: &str = include_str!("../../../harden/abi/glibc.policy");
+const GLIBC: &str = include_str!("../../../cc/policies/glibc.policy");
 /// How the C++ library is called.
-const LIBSTDCXX: &str = include_str!("../../../harden/abi/libstdcxx.policy");
+const LIBSTDCXX: &str = include_str!("../../../cc/policies/libstdcxx.policy");
 
 /// A policy that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ pub struct Policy {
     names_fields: bool,
 }
 
-/// What becomes of an effect that fails after validation (`late-errors`; harden/runtime/late.c).
+/// What becomes of an effect that fails after validation (`late-errors`; cc/runtime/late.c).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LateErrors {
     /// An error of the network is handed to the next call of a handler on that descriptor, any other stops the program.

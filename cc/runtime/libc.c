@@ -1,6 +1,6 @@
 /*
  * What hardened code calls in place of the C library where a call has an effect: memory, locks, time, random numbers,
- * input and output. Named __sf_w_NAME; harden/abi/glibc.policy says which call goes where.
+ * input and output. Named __sf_w_NAME; cc/policies/glibc.policy says which call goes where.
  *
  *     memory   given out in the first run, the same block again in the second; given back after V
  *     locks    see locks.c

@@ -13,7 +13,7 @@
 //!  2. A program whose handlers reach code that is not hardened is not left on disk.
 //!  3. This crate prints nothing and never changes what clang printed.
 //!
-//! Not covered: what the pass and the runtime do (harden/).
+//! Not covered: what the pass and the runtime do (cc/).
 
 mod asked;
 pub mod command;

@@ -50,7 +50,7 @@ __attribute__((noreturn)) static inline void sf_stop(const char *text) { sf_exit
 /* A fault was found. */
 __attribute__((noreturn)) static inline void sf_mismatch(const char *text) { sf_exit(text, 122); }
 
-/* The hardening runtime's end (harden/runtime/carry.c), where the program has one: copies of what has been received, which
+/* The hardening runtime's end (cc/runtime/carry.c), where the program has one: copies of what has been received, which
    handlers' inputs are compared with, and checksums of what handlers have sent. */
 uint8_t *sf_received_room(size_t length) __attribute__((weak));
 void sf_received(const void *at, size_t length, const uint8_t *copy) __attribute__((weak));
@@ -58,7 +58,7 @@ void sf_received_unknown(const void *at, size_t length) __attribute__((weak));
 void sf_received_none(void) __attribute__((weak));
 void sf_outputs_leave(const struct sf_iovec *parts, size_t count, size_t bytes) __attribute__((weak));
 void sf_outputs_left(const struct sf_iovec *parts, size_t count, size_t bytes) __attribute__((weak));
-/* Waits for threads inside handlers, in programs linked with --barrier (harden/runtime/barrier.c). */
+/* Waits for threads inside handlers, in programs linked with --barrier (cc/runtime/barrier.c). */
 void sf_leaves(void) __attribute__((weak));
 
 /* The compiler turns loops and assignments into calls of these; they come from the program's C library or, in a

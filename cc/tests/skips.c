@@ -7,11 +7,11 @@
  *     skips opening EVERY        each bit of each register, while the event is opened
  *
  * The event is stepped through once, by the trap flag. At each step children are forked that go on with a strike: as many as there
- * are, where tests/harden/strikes.c draws some by chance. Unlike there the event stores bytes, words that are not aligned, copies, fills and
+ * are, where cc/tests/strikes.c draws some by chance. Unlike there the event stores bytes, words that are not aligned, copies, fills and
  * moves, and around what it writes lies what it must not write.
- * With -DLOOPS it is an event of loops, whose stores fill ranges (harden/pass/ranges.cpp): bytes up to an end that they find, over the end of a
+ * With -DLOOPS it is an event of loops, whose stores fill ranges (cc/pass/ranges.cpp): bytes up to an end that they find, over the end of a
  * page, words, parts of structures, over each other, and what is there already. It has stores, too, that are not looked up because something
- * before them has logged their bytes (harden/pass/covered.cpp).
+ * before them has logged their bytes (cc/pass/covered.cpp).
  * The first instructions are left out: until the driver has kept its arguments they are the caller's. So is the way back to it.
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
 /* What copies, compares and sums up bytes in the runtime and in the envelope, against loops of single bits and bytes: all lengths around
- * the seams of words, vectors and lanes. Built together with harden/envelope/crc32c.c.
+ * the seams of words, vectors and lanes. Built together with cc/envelope/crc32c.c.
  *
  *     checksums        one line for each; status 1 when something differs */
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <steadfast/sei.h>
 
-#include "../../harden/lanes.h"
+#include "../../cc/lanes.h"
 
 uint32_t sf_envelope_crc32c(uint32_t so_far, const void *bytes, size_t length);
 bool sf_equal(const void *a, const void *b, size_t length);

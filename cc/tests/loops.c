@@ -1,4 +1,4 @@
-/* Loops whose stores fill ranges (harden/pass/ranges.cpp), and stores that are looked up with their neighbours: plain and hardened they leave the
+/* Loops whose stores fill ranges (cc/pass/ranges.cpp), and stores that are looked up with their neighbours: plain and hardened they leave the
    same bytes. Pieces end at pages, loops are left in the middle or go on from one range to the next, ranges lie over each other and over
    words that are logged for themselves; some are in frames, and some are ignored. Another thread counts in what lies directly behind a
    range, in the piece that is read when it is opened: none of its counts is lost. */

@@ -3,7 +3,7 @@
  *
  *     datagrams MODE     0: the sums; 1: the handler is shown a byte more than came; 2: a datagram twice
  *
- * Built with harden/envelope and its --wrap flags; datagrams.policy names what this source does not say. */
+ * Built with cc/envelope and its --wrap flags; datagrams.policy names what this source does not say. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -208,7 +208,7 @@ pub(crate) fn take(
 
 /// Handlers that may wait when none is said. A burst of so many is a few hundred microseconds of work for most handlers.
 pub(crate) const LAG: u32 = 64;
-/// As many as the runtime has places for (harden/runtime/async.c: `LAG_MAX`).
+/// As many as the runtime has places for (cc/runtime/async.c: `LAG_MAX`).
 const LAG_MAX: u32 = 4096;
 
 fn state(words: &str) -> Result<State, CommandError> {

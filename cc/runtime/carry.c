@@ -36,7 +36,7 @@
 
 /* Frames and what is left of them when handlers have taken theirs; 16 questions of one read lie in one piece. */
 #define RECEIVED_MAX 64
-/* Four frames of 16 KiB (SF_PAYLOAD_MAX of harden/envelope): of longer values the end is compared. */
+/* Four frames of 16 KiB (SF_PAYLOAD_MAX of cc/envelope): of longer values the end is compared. */
 #define COPIES (64 << 10)
 /* Parts of replies that have not left: a reply of memcached has three, and as many connections wait as a poll reports. */
 #define OUTPUTS_MAX 1024
@@ -71,7 +71,7 @@ struct sf_carry {
   uint64_t mended;        /* the event for which an input was put right */
 };
 
-/* Of harden/envelope/wrap.c. */
+/* Of cc/envelope/wrap.c. */
 extern const int sf_envelope_linked __attribute__((weak));
 
 /* What came to this thread before it had a carry: the latest readings, and how much there was before these. */
