@@ -65,8 +65,8 @@ __attribute__((target("sse4.2"))) static inline uint32_t sf_one_lane(uint32_t cr
   return crc;
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline uint32_t sf_three_lanes(const struct sf_lanes *lanes, uint32_t crc, const uint8_t *at,
-                                                                               size_t length) {
+__attribute__((target("sse4.2,pclmul"))) static inline uint32_t sf_three_lanes(const struct sf_lanes *lanes, uint32_t crc,
+                                                                               const uint8_t *at, size_t length) {
   while (length >= SF_LANES_BYTES) {
     size_t words = length / 24 < SF_LANE_WORDS ? length / 24 : SF_LANE_WORDS, lane = 8 * words;
     uint64_t first = crc, second = 0, third = 0;

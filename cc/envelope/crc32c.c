@@ -25,6 +25,7 @@ static int prepare(void) {
 uint32_t sf_envelope_crc32c(uint32_t so_far, const void *bytes, size_t length) {
   int found = __atomic_load_n(&ways, __ATOMIC_ACQUIRE);
   /* Two threads that meet here compute the same constants. */
-  if (found == UNKNOWN) found = prepare();
+  if (found == UNKNOWN)
+    found = prepare();
   return ~(found == THREE ? sf_three_lanes(&lanes, ~so_far, bytes, length) : sf_one_lane(~so_far, bytes, length));
 }

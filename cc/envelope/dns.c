@@ -42,9 +42,12 @@ static void put32(uint8_t *at, uint32_t value) { put16(at, value >> 16), put16(a
 static size_t skip_name(const uint8_t *message, size_t length, size_t at) {
   while (at < length) {
     uint8_t label = message[at];
-    if (!label) return at + 1;
-    if (label >= 192) return at + 2;
-    if (label > 63) return 0;
+    if (!label)
+      return at + 1;
+    if (label >= 192)
+      return at + 2;
+    if (label > 63)
+      return 0;
     at += 1 + (size_t)label;
   }
   return 0;
@@ -59,25 +62,32 @@ struct walk {
 /* Walks over all records; 0 when the message is not well formed or has bytes behind the last one. */
 static int walk(const uint8_t *message, size_t length, struct walk *found) {
   memset(found, 0, sizeof *found);
-  if (length < HEADER) return 0;
+  if (length < HEADER)
+    return 0;
   size_t at = HEADER;
   for (uint32_t i = be16(message + 4); i; i--) {
     at = skip_name(message, length, at);
-    if (!at || at + 4 > length) return 0;
+    if (!at || at + 4 > length)
+      return 0;
     at += 4;
   }
   for (uint32_t i = be16(message + 6) + be16(message + 8) + be16(message + 10); i; i--) {
     size_t start = at, name_end = skip_name(message, length, at);
-    if (!name_end || name_end + 10 > length) return 0;
+    if (!name_end || name_end + 10 > length)
+      return 0;
     size_t data = name_end + 10;
     at = data + be16(message + name_end + 8);
-    if (at > length) return 0;
+    if (at > length)
+      return 0;
     found->last_type = be16(message + name_end);
-    if (found->last_type != TYPE_OPT || name_end != start + 1) continue;
+    if (found->last_type != TYPE_OPT || name_end != start + 1)
+      continue;
     found->opt = start, found->opt_end = at, found->option = 0;
     for (size_t option = data; option < at; option += 4 + be16(message + option + 2)) {
-      if (option + 4 > at || option + 4 + be16(message + option + 2) > at) return 0;
-      if (be16(message + option) == OPTION) found->option = option;
+      if (option + 4 > at || option + 4 + be16(message + option + 2) > at)
+        return 0;
+      if (be16(message + option) == OPTION)
+        found->option = option;
     }
   }
   return at == length;
@@ -91,11 +101,14 @@ static struct waiting *place(int descriptor, uint32_t identifier, const void *pe
 long sf_dns_received(int descriptor, void *bytes, long received, const void *peer, size_t peer_length) {
   uint8_t *message = bytes;
   struct walk found;
-  if (received < 0) return received;
+  if (received < 0)
+    return received;
   size_t length = (size_t)received;
   /* Replies of other servers pass as they are. */
-  if (length < HEADER || message[2] & 0x80 || peer_length > PEER_BYTES) return received;
-  if (!walk(message, length, &found) || !found.option) return received;
+  if (length < HEADER || message[2] & 0x80 || peer_length > PEER_BYTES)
+    return received;
+  if (!walk(message, length, &found) || !found.option)
+    return received;
   int last = found.opt_end == length && found.option + OPTION_BYTES == length && be16(message + found.option + 2) == 8;
   if (!last || sf_envelope_crc32c(0, message, length - 4) != be32(message + length - 4)) {
     __atomic_fetch_add(&sf_envelope_counts.damaged, 1, __ATOMIC_RELAXED);
@@ -110,23 +123,28 @@ long sf_dns_received(int descriptor, void *bytes, long received, const void *pee
   memcpy(w->peer, peer, peer_length);
   put16(message + found.opt + 9, be16(message + found.opt + 9) - OPTION_BYTES);
   /* The server must leave room for what is added to its reply; less than 512 counts as 512 (RFC 6891, 6.2.3). */
-  if (size >= 512 + SF_DNS_ROOM) put16(message + found.opt + 3, size - SF_DNS_ROOM);
+  if (size >= 512 + SF_DNS_ROOM)
+    put16(message + found.opt + 3, size - SF_DNS_ROOM);
   return received - OPTION_BYTES;
 }
 
 size_t sf_dns_sending(int descriptor, void *bytes, size_t length, const void *peer, size_t peer_length) {
   uint8_t *message = bytes;
   struct walk found;
-  if (length < HEADER || !(message[2] & 0x80) || peer_length > PEER_BYTES) return length;
+  if (length < HEADER || !(message[2] & 0x80) || peer_length > PEER_BYTES)
+    return length;
   struct waiting *w = place(descriptor, be16(message), peer, peer_length);
   if (!w->used || w->descriptor != descriptor || w->identifier != be16(message) || w->peer_length != peer_length ||
       memcmp(w->peer, peer, peer_length))
     return length;
   w->used = 0;
-  if (!walk(message, length, &found) || found.last_type == TYPE_TSIG || found.last_type == TYPE_SIG) return length;
-  if (found.opt && found.opt_end != length) return length;
+  if (!walk(message, length, &found) || found.last_type == TYPE_TSIG || found.last_type == TYPE_SIG)
+    return length;
+  if (found.opt && found.opt_end != length)
+    return length;
   if (!found.opt) {
-    if (be16(message + 10) == 0xffff) return length;
+    if (be16(message + 10) == 0xffff)
+      return length;
     found.opt = length;
     memset(message + length, 0, OPT_BYTES);
     put16(message + length + 1, TYPE_OPT);

@@ -46,14 +46,16 @@ static struct stream *streams;
 
 static struct stream *stream_of(int descriptor) {
   struct stream *all = __atomic_load_n(&streams, __ATOMIC_ACQUIRE);
-  if (!all || descriptor < 0 || descriptor >= DESCRIPTORS_MAX) return 0;
+  if (!all || descriptor < 0 || descriptor >= DESCRIPTORS_MAX)
+    return 0;
   return &all[descriptor];
 }
 
 static void *map(size_t length) {
   /* PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS|MAP_NORESERVE */
   long at = sf_call6(SF_SYS_MMAP, 0, (long)length, 3, 0x4022, -1, 0);
-  if (at < 0 && at > -4096) sf_stop("the envelope could not map memory for its connections\n");
+  if (at < 0 && at > -4096)
+    sf_stop("the envelope could not map memory for its connections\n");
   return (void *)at;
 }
 
@@ -64,16 +66,20 @@ void sf_stream_accepted(int descriptor) {
       sf_call6(SF_SYS_MUNMAP, (long)fresh, sizeof(struct stream) * DESCRIPTORS_MAX, 0, 0, 0, 0);
   }
   struct stream *s = stream_of(descriptor);
-  if (!s) return;
+  if (!s)
+    return;
   sf_stream_closed(descriptor);
   s->state = ASKABLE;
 }
 
 void sf_stream_closed(int descriptor) {
   struct stream *s = stream_of(descriptor);
-  if (!s || s->state == NONE) return;
-  if (sf_received_none) sf_received_none();
-  if (s->hold) sf_call6(SF_SYS_MUNMAP, (long)s->hold, SF_PAYLOAD_MAX, 0, 0, 0, 0);
+  if (!s || s->state == NONE)
+    return;
+  if (sf_received_none)
+    sf_received_none();
+  if (s->hold)
+    sf_call6(SF_SYS_MUNMAP, (long)s->hold, SF_PAYLOAD_MAX, 0, 0, 0, 0);
   memset(s, 0, sizeof *s);
 }
 
@@ -113,7 +119,8 @@ static uint32_t frame_length(const uint8_t *header) {
 
 /* Checks a header's numbers; 0, or what is wrong. */
 static enum sf_damage header_damage(const struct stream *s, const uint8_t *header) {
-  if (!frame_length(header)) return SF_DAMAGE_LENGTH;
+  if (!frame_length(header))
+    return SF_DAMAGE_LENGTH;
   return word(header + 8) == s->received ? 0 : SF_DAMAGE_SEQUENCE;
 }
 
@@ -124,15 +131,19 @@ static int payload_is_sound(const struct stream *s, const uint8_t *header, const
 
 /* Payload bytes that have been checked go to the program; `copy` is what was checked. */
 static void hand_out(void *into, const void *from, size_t length, const uint8_t *copy) {
-  if (into != from) memmove(into, from, length);
-  if (copy) sf_received(into, length, copy);
-  else if (sf_received_unknown) sf_received_unknown(into, length);
+  if (into != from)
+    memmove(into, from, length);
+  if (copy)
+    sf_received(into, length, copy);
+  else if (sf_received_unknown)
+    sf_received_unknown(into, length);
 }
 
 /* Keeps a copy of bytes where somebody wants to compare them later. */
 static uint8_t *copied(const void *from, size_t length) {
   uint8_t *room = sf_received_room ? sf_received_room(length) : 0;
-  if (room) memcpy(room, from, length);
+  if (room)
+    memcpy(room, from, length);
   return room;
 }
 
@@ -146,7 +157,8 @@ static int hexadecimal(const char *text, uint64_t *value) {
   for (int i = 0; i < 16; i++) {
     char c = text[i];
     int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return 0;
+    if (digit < 0)
+      return 0;
     *value = *value << 4 | (uint64_t)digit;
   }
   return 1;
@@ -158,7 +170,8 @@ static int negotiate(int descriptor, struct stream *s, long *result) {
   static const char agreed[] = "STEADFAST envelope 1\r\n";
   char line[SF_HELLO_BYTES];
   long got = sf_recv(descriptor, line, sizeof line, SF_MSG_PEEK);
-  if (got <= 0) return *result = got, 0;
+  if (got <= 0)
+    return *result = got, 0;
   /* A line that arrives in pieces is not waited for: the client sees the stock server's answer. */
   if (got < (long)sizeof line || memcmp(line, question, sizeof question - 1) || line[37] != '\r' || line[38] != '\n' ||
       !hexadecimal(line + sizeof question - 1, &s->nonce)) {
@@ -168,7 +181,8 @@ static int negotiate(int descriptor, struct stream *s, long *result) {
   sf_recv(descriptor, line, sizeof line, 0);
   /* 22 bytes into an empty send buffer are taken whole, or the connection is of no use. */
   long put = sf_call6(SF_SYS_SENDTO, descriptor, (long)agreed, sizeof agreed - 1, SF_MSG_NOSIGNAL, 0, 0);
-  if (put != (long)sizeof agreed - 1) return s->state = BROKEN, *result = 0, 0;
+  if (put != (long)sizeof agreed - 1)
+    return s->state = BROKEN, *result = 0, 0;
   s->state = FRAMED;
   count(&sf_envelope_counts.agreed);
   return 1;
@@ -193,28 +207,35 @@ static long give(int descriptor, struct stream *s, uint8_t *into, size_t length)
 
 /* Goes on with a frame whose first part arrived earlier. */
 static long read_held(int descriptor, struct stream *s, uint8_t *into, size_t length) {
-  if (s->last_waits) return give(descriptor, s, into, length);
+  if (s->last_waits)
+    return give(descriptor, s, into, length);
   while (s->header_have < SF_FRAME_HEADER) {
     long got = sf_recv(descriptor, s->header + s->header_have, SF_FRAME_HEADER - s->header_have, 0);
-    if (got <= 0) return got;
+    if (got <= 0)
+      return got;
     s->header_have = (uint8_t)(s->header_have + got);
   }
   enum sf_damage damage = header_damage(s, s->header);
-  if (damage) return broken(descriptor, s, damage);
+  if (damage)
+    return broken(descriptor, s, damage);
   uint32_t size = word(s->header);
-  if (!s->hold) s->hold = map(SF_PAYLOAD_MAX);
+  if (!s->hold)
+    s->hold = map(SF_PAYLOAD_MAX);
   int fits = size <= length;
   while (s->hold_have < size - !fits) {
     long got = sf_recv(descriptor, s->hold + s->hold_have, size - !fits - s->hold_have, 0);
-    if (got <= 0) return got;
+    if (got <= 0)
+      return got;
     s->hold_have += (uint32_t)got;
   }
   if (s->hold_have < size) {
     long got = sf_recv(descriptor, s->hold + s->hold_have, 1, SF_MSG_PEEK);
-    if (got <= 0) return got;
+    if (got <= 0)
+      return got;
   }
   uint8_t *copy = s->hold_have == size ? copied(s->hold, size) : 0;
-  if (!payload_is_sound(s, s->header, copy ? copy : s->hold)) return broken(descriptor, s, SF_DAMAGE_CHECKSUM);
+  if (!payload_is_sound(s, s->header, copy ? copy : s->hold))
+    return broken(descriptor, s, SF_DAMAGE_CHECKSUM);
   if (s->hold_have < size) {
     s->hold_have = size;
     s->last_waits = 1;
@@ -229,23 +250,28 @@ static long read_held(int descriptor, struct stream *s, uint8_t *into, size_t le
 }
 
 static long read_frames(int descriptor, struct stream *s, uint8_t *into, size_t length) {
-  if (s->header_have || s->last_waits) return read_held(descriptor, s, into, length);
+  if (s->header_have || s->last_waits)
+    return read_held(descriptor, s, into, length);
   uint8_t header[SF_FRAME_HEADER];
   struct sf_iovec iov[2] = {{header, sizeof header}, {into, length}};
   struct sf_msghdr message = {.iov = iov, .iov_count = 2};
   long got = sf_call6(SF_SYS_RECVMSG, descriptor, (long)&message, 0, 0, 0, 0);
-  if (got <= 0) return got;
+  if (got <= 0)
+    return got;
   size_t given = 0, at = 0, end = got > SF_FRAME_HEADER ? (size_t)got - SF_FRAME_HEADER : 0;
   size_t header_have = got < SF_FRAME_HEADER ? (size_t)got : SF_FRAME_HEADER;
   /* `header` is that of the frame whose payload starts at `at`; into[at, end) has not been looked at. */
   while (header_have == SF_FRAME_HEADER) {
     enum sf_damage damage = header_damage(s, header);
-    if (damage) return broken(descriptor, s, damage), (long)given;
+    if (damage)
+      return broken(descriptor, s, damage), (long)given;
     uint32_t size = word(header);
-    if (end - at < size) break;
+    if (end - at < size)
+      break;
     /* The copy is checked, so that what is wrong in the buffer, now or later, differs from it. */
     uint8_t *copy = copied(into + at, size);
-    if (!payload_is_sound(s, header, copy ? copy : into + at)) return broken(descriptor, s, SF_DAMAGE_CHECKSUM), (long)given;
+    if (!payload_is_sound(s, header, copy ? copy : into + at))
+      return broken(descriptor, s, SF_DAMAGE_CHECKSUM), (long)given;
     hand_out(into + given, into + at, size, copy);
     frame_taken(s);
     given += size;
@@ -258,7 +284,8 @@ static long read_frames(int descriptor, struct stream *s, uint8_t *into, size_t 
     memcpy(s->header, header, header_have);
     s->header_have = (uint8_t)header_have;
     if (end > at) {
-      if (!s->hold) s->hold = map(SF_PAYLOAD_MAX);
+      if (!s->hold)
+        s->hold = map(SF_PAYLOAD_MAX);
       memcpy(s->hold, into + at, end - at);
       s->hold_have = (uint32_t)(end - at);
     }
@@ -268,19 +295,25 @@ static long read_frames(int descriptor, struct stream *s, uint8_t *into, size_t 
 
 static long read_plain(int descriptor, void *into, size_t length) {
   long got = sf_call6(0, descriptor, (long)into, (long)length, 0, 0, 0);
-  if (sf_received_unknown && got > 0) sf_received_unknown(into, (size_t)got);
+  if (sf_received_unknown && got > 0)
+    sf_received_unknown(into, (size_t)got);
   return got;
 }
 
 long sf_stream_read(int descriptor, void *into, size_t length) {
   struct stream *s = stream_of(descriptor);
-  if (!s || s->state == NONE || s->state == PLAIN) return read_plain(descriptor, into, length);
+  if (!s || s->state == NONE || s->state == PLAIN)
+    return read_plain(descriptor, into, length);
   long result;
-  if (s->state == ASKABLE && !negotiate(descriptor, s, &result)) return result;
+  if (s->state == ASKABLE && !negotiate(descriptor, s, &result))
+    return result;
   switch (s->state) {
-  case PLAIN: return read_plain(descriptor, into, length);
-  case BROKEN: return 0;
-  default: return length ? read_frames(descriptor, s, into, length) : 0;
+  case PLAIN:
+    return read_plain(descriptor, into, length);
+  case BROKEN:
+    return 0;
+  default:
+    return length ? read_frames(descriptor, s, into, length) : 0;
   }
 }
 
@@ -316,7 +349,8 @@ static uint32_t take(struct cursor *c, uint32_t length, struct outgoing *out, ui
     }
     size_t part = left < length - taken ? left : length - taken;
     uint8_t *base = (uint8_t *)c->at->base + c->done;
-    if (crc) *crc = sf_envelope_crc32c(*crc, base, part);
+    if (crc)
+      *crc = sf_envelope_crc32c(*crc, base, part);
     out->parts[out->part_count++] = (struct sf_iovec){base, part};
     c->done += part;
     taken += (uint32_t)part;
@@ -329,14 +363,16 @@ static uint32_t take(struct cursor *c, uint32_t length, struct outgoing *out, ui
 static int add_frame(const struct stream *s, struct cursor *c, struct outgoing *out, uint8_t (*headers)[SF_FRAME_HEADER],
                      const struct outgoing *first) {
   /* Its header's part and one for the payload at least. */
-  if (out->frame_count == FRAMES_MAX || out->part_count + 2 > PARTS_MAX) return 0;
+  if (out->frame_count == FRAMES_MAX || out->part_count + 2 > PARTS_MAX)
+    return 0;
   size_t header_part = out->part_count++;
   uint32_t crc = 0, length = take(c, SF_PAYLOAD_MAX, out, first ? 0 : &crc);
   if (!length) {
     out->part_count = header_part;
     return 0;
   }
-  if (first) crc = first->checksums[out->frame_count];
+  if (first)
+    crc = first->checksums[out->frame_count];
   out->checksums[out->frame_count] = crc;
   uint32_t sequence = s->sent + (uint32_t)out->frame_count;
   uint32_t words[4] = {length, ~length, sequence, seal(crc, ~s->nonce, sequence, length)};
@@ -352,8 +388,7 @@ static __attribute__((noinline)) void make(struct stream *s, const struct sf_msg
   out->part_count = out->frame_count = 0;
   struct cursor c = {message->iov, message->iov + message->iov_count, 0};
   if (s->out_left_header)
-    out->parts[out->part_count++] =
-        (struct sf_iovec){s->out_header + SF_FRAME_HEADER - s->out_left_header, s->out_left_header};
+    out->parts[out->part_count++] = (struct sf_iovec){s->out_header + SF_FRAME_HEADER - s->out_left_header, s->out_left_header};
   int whole = take(&c, s->out_left, out, 0) == s->out_left;
   while (whole && add_frame(s, &c, out, headers, first)) {
   }
@@ -393,44 +428,57 @@ static __attribute__((noinline)) long account(struct stream *s, const struct out
 
 /* Without frames: what a handler has sent is compared, and the client gets it as it is. */
 static long send_plain(int descriptor, const struct sf_msghdr *message, int flags) {
-  if (sf_outputs_leave) sf_outputs_leave(message->iov, message->iov_count, (size_t)-1);
+  if (sf_outputs_leave)
+    sf_outputs_leave(message->iov, message->iov_count, (size_t)-1);
   long put = sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
-  if (sf_outputs_left && put > 0) sf_outputs_left(message->iov, message->iov_count, (size_t)put);
+  if (sf_outputs_left && put > 0)
+    sf_outputs_left(message->iov, message->iov_count, (size_t)put);
   return put;
 }
 
 static const char accounts_differ[] = "the envelope accounted for what it sent twice, and the results differ: a fault\n";
 
 long sf_stream_sendmsg(int descriptor, const struct sf_msghdr *message, int flags) {
-  if (sf_leaves) sf_leaves();
+  if (sf_leaves)
+    sf_leaves();
   struct stream *s = stream_of(descriptor);
-  if (!s || s->state == NONE) return sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
-  if (s->state != FRAMED && s->state != BROKEN) return send_plain(descriptor, message, flags);
+  if (!s || s->state == NONE)
+    return sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
+  if (s->state != FRAMED && s->state != BROKEN)
+    return send_plain(descriptor, message, flags);
   /* EPIPE: nothing may follow what was damaged. */
-  if (s->state == BROKEN) return -32;
+  if (s->state == BROKEN)
+    return -32;
   struct outgoing out, again;
   make(s, message, &out, out.headers, 0);
   make(s, message, &again, out.headers, &out);
-  if (!same(&out, &again)) sf_mismatch("the envelope made frames twice, and they differ: a fault\n");
-  if (!out.part_count) return 0;
+  if (!same(&out, &again))
+    sf_mismatch("the envelope made frames twice, and they differ: a fault\n");
+  if (!out.part_count)
+    return 0;
   if (sf_outputs_leave) {
     /* After the checksums of the frames: bytes that change before this line are seen here, later ones by the client. */
     size_t bytes = s->out_left;
-    for (size_t i = 0; i < out.frame_count; i++) bytes += out.lengths[i];
+    for (size_t i = 0; i < out.frame_count; i++)
+      bytes += out.lengths[i];
     sf_outputs_leave(message->iov, message->iov_count, bytes);
   }
   struct sf_msghdr sent = {.iov = out.parts, .iov_count = out.part_count};
   long put = sf_call6(SF_SYS_SENDMSG, descriptor, (long)&sent, flags, 0, 0, 0);
-  if (put <= 0) return put;
+  if (put <= 0)
+    return put;
   struct stream one = *s, two = *s;
   long own = account(&one, &out, (size_t)put);
   volatile long own_again = account(&two, &again, (size_t)put);
-  if (own != own_again || memcmp(&one, &two, sizeof one)) sf_mismatch(accounts_differ);
+  if (own != own_again || memcmp(&one, &two, sizeof one))
+    sf_mismatch(accounts_differ);
   __atomic_fetch_add(&sf_envelope_counts.sealed, one.sent - s->sent, __ATOMIC_RELAXED);
   *s = one;
-  if (sf_outputs_left && own > 0) sf_outputs_left(message->iov, message->iov_count, (size_t)own);
+  if (sf_outputs_left && own > 0)
+    sf_outputs_left(message->iov, message->iov_count, (size_t)own);
   /* The program goes on behind so many bytes: with a smaller number it would send some of them twice. */
-  if (own != own_again) sf_mismatch(accounts_differ);
+  if (own != own_again)
+    sf_mismatch(accounts_differ);
   /* Only header bytes went: the program has made no progress that it could be told of. */
   return own ? own : -SF_EAGAIN;
 }

@@ -34,14 +34,16 @@ static inline long sf_recv(int descriptor, void *into, size_t length, int flags)
 
 static inline void sf_say(const char *text) {
   size_t length = 0;
-  while (text[length]) length++;
+  while (text[length])
+    length++;
   sf_call6(SF_SYS_WRITE, 2, (long)text, (long)length, 0, 0, 0);
 }
 
 __attribute__((noreturn)) static inline void sf_exit(const char *text, int status) {
   sf_say("steadfast: ");
   sf_say(text);
-  for (;;) sf_call6(SF_SYS_EXIT_GROUP, status, 0, 0, 0, 0, 0);
+  for (;;)
+    sf_call6(SF_SYS_EXIT_GROUP, status, 0, 0, 0, 0, 0);
 }
 
 /* What the envelope needs is missing. */

@@ -27,20 +27,23 @@ extern long __real_recvfrom(int, void *, size_t, int, void *, void *);
 const int sf_envelope_linked = 1;
 
 static long result(long value) {
-  if (value >= 0) return value;
+  if (value >= 0)
+    return value;
   *__errno_location() = (int)-value;
   return -1;
 }
 
 int __wrap_accept(int listener, void *peer, void *length) {
   int descriptor = __real_accept(listener, peer, length);
-  if (descriptor >= 0) sf_stream_accepted(descriptor);
+  if (descriptor >= 0)
+    sf_stream_accepted(descriptor);
   return descriptor;
 }
 
 int __wrap_accept4(int listener, void *peer, void *length, int flags) {
   int descriptor = __real_accept4(listener, peer, length, flags);
-  if (descriptor >= 0) sf_stream_accepted(descriptor);
+  if (descriptor >= 0)
+    sf_stream_accepted(descriptor);
   return descriptor;
 }
 
@@ -53,40 +56,47 @@ int __wrap_close(int descriptor) {
 long __wrap_read(int descriptor, void *into, size_t length) { return result(sf_stream_read(descriptor, into, length)); }
 
 long __wrap_send(int descriptor, const void *bytes, size_t length, int flags) {
-  if (!sf_stream_is_framed(descriptor)) return __real_send(descriptor, bytes, length, flags);
+  if (!sf_stream_is_framed(descriptor))
+    return __real_send(descriptor, bytes, length, flags);
   struct sf_iovec iov = {(void *)bytes, length};
   struct sf_msghdr message = {.iov = &iov, .iov_count = 1};
   return result(sf_stream_sendmsg(descriptor, &message, flags));
 }
 
 long __wrap_write(int descriptor, const void *bytes, size_t length) {
-  if (!sf_stream_is_framed(descriptor)) return __real_write(descriptor, bytes, length);
+  if (!sf_stream_is_framed(descriptor))
+    return __real_write(descriptor, bytes, length);
   return __wrap_send(descriptor, bytes, length, 0);
 }
 
 long __wrap_recvmsg(int descriptor, struct sf_msghdr *message, int flags) {
   long got = __real_recvmsg(descriptor, message, flags);
   /* MSG_PEEK would check and strip it twice. A message that was cut short (MSG_TRUNC) is the program's to refuse. */
-  if (got <= 0 || !message->name || message->iov_count != 1 || flags & SF_MSG_PEEK || message->flags & 0x20) return got;
+  if (got <= 0 || !message->name || message->iov_count != 1 || flags & SF_MSG_PEEK || message->flags & 0x20)
+    return got;
   return result(sf_dns_received(descriptor, message->iov->base, got, message->name, message->name_length));
 }
 
 /* Plain datagrams: a handler may take what came, whose checksum nobody has sent. */
 long __wrap_recvfrom(int descriptor, void *into, size_t length, int flags, void *peer, void *peer_length) {
   long got = __real_recvfrom(descriptor, into, length, flags, peer, peer_length);
-  if (sf_received_unknown && got > 0 && !(flags & SF_MSG_PEEK)) sf_received_unknown(into, (size_t)got < length ? (size_t)got : length);
+  if (sf_received_unknown && got > 0 && !(flags & SF_MSG_PEEK))
+    sf_received_unknown(into, (size_t)got < length ? (size_t)got : length);
   return got;
 }
 
 long __wrap_sendmsg(int descriptor, const struct sf_msghdr *message, int flags) {
-  if (!message->name) return result(sf_stream_sendmsg(descriptor, message, flags));
+  if (!message->name)
+    return result(sf_stream_sendmsg(descriptor, message, flags));
   /* The program's own buffer may have no room behind the message, and must not change. */
   uint8_t copy[4096 + SF_DNS_ROOM];
-  if (message->iov_count != 1 || message->iov->length > 4096) return __real_sendmsg(descriptor, message, flags);
+  if (message->iov_count != 1 || message->iov->length > 4096)
+    return __real_sendmsg(descriptor, message, flags);
   size_t length = message->iov->length;
   memcpy(copy, message->iov->base, length);
   size_t sealed = sf_dns_sending(descriptor, copy, length, message->name, message->name_length);
-  if (sealed == length) return __real_sendmsg(descriptor, message, flags);
+  if (sealed == length)
+    return __real_sendmsg(descriptor, message, flags);
   struct sf_iovec iov = {copy, sealed};
   struct sf_msghdr sent = *message;
   sent.iov = &iov;

@@ -260,8 +260,8 @@ private:
     IRBuilder<> Slow(Then);
     Slow.SetCurrentDebugLocation(First.getDebugLoc());
     uint64_t Bytes = M.getDataLayout().getTypeStoreSize(T).getFixedValue();
-    Value *Word = Slow.CreateCall(
-        Again, {First.getPointerOperand(), Second.getPointerOperand(), Slow.getInt64(Bytes), text(M, whereIs(First))});
+    Value *Word =
+        Slow.CreateCall(Again, {First.getPointerOperand(), Second.getPointerOperand(), Slow.getInt64(Bytes), text(M, whereIs(First))});
     Value *Read = T->isPointerTy() ? Slow.CreateIntToPtr(Word, T) : Slow.CreateZExtOrTrunc(Word, T);
     Value *ReadCopy = opaque(*Then, Read);
     auto join = [&](LoadInst &Load, Value *Other) {
@@ -287,8 +287,7 @@ void duplicateBetween(Module &M, const Config &C, const Clones &Made, Report &R)
   SmallVector<Function *, 64> All;
   for (Function &F : M)
     if (!F.isDeclaration() && !F.hasAvailableExternallyLinkage() && !F.getName().ends_with(CloneSuffix) &&
-        !F.getName().starts_with("__sf_") && !F.hasFnAttribute(Attribute::Naked) &&
-        !(Made.count(&F) && C.Handlers.count(F.getName())))
+        !F.getName().starts_with("__sf_") && !F.hasFnAttribute(Attribute::Naked) && !(Made.count(&F) && C.Handlers.count(F.getName())))
       All.push_back(&F);
   unsigned Compared = 0;
   for (Function *F : All)

@@ -129,11 +129,11 @@ static bool carry(Function &F) {
   for (CallBase *Call : Moves) {
     IRBuilder<> B(Call);
     bool IsRealloc = Call->arg_size() == 2;
-    Value *To = IsRealloc ? B.CreateCall(M.getOrInsertFunction("__sf_carry_realloc", Pointer, Pointer, Size),
-                                         {Call->getArgOperand(0), Call->getArgOperand(1)})
-                          : B.CreateCall(M.getOrInsertFunction("__sf_carry_move", Pointer, Pointer, Pointer, Size),
-                                         {Call->getArgOperand(0), Call->getArgOperand(1),
-                                          B.CreateZExtOrTrunc(Call->getArgOperand(2), Size)});
+    Value *To = IsRealloc
+                    ? B.CreateCall(M.getOrInsertFunction("__sf_carry_realloc", Pointer, Pointer, Size),
+                                   {Call->getArgOperand(0), Call->getArgOperand(1)})
+                    : B.CreateCall(M.getOrInsertFunction("__sf_carry_move", Pointer, Pointer, Pointer, Size),
+                                   {Call->getArgOperand(0), Call->getArgOperand(1), B.CreateZExtOrTrunc(Call->getArgOperand(2), Size)});
     if (!Call->getType()->isVoidTy())
       Call->replaceAllUsesWith(To);
     if (auto *Invoke = dyn_cast<InvokeInst>(Call)) {
@@ -219,11 +219,10 @@ bool prepare(Module &M, const Config &C) {
       continue;
     Treatment T = C.treatmentOf(F);
     bool IsHandler = C.Handlers.count(F.getName());
-    bool IsWrapper = any_of(C.Treatments, [&](const auto &Entry) {
-      return Entry.second.How == Class::Wrap && Entry.second.Text == F.getName();
-    });
-    if (!IsHandler && !IsWrapper && T.How == Class::Hardened && !C.Outputs.count(F.getName()) &&
-        !C.Later.count(F.getName()) && !C.Carries.count(F.getName()))
+    bool IsWrapper =
+        any_of(C.Treatments, [&](const auto &Entry) { return Entry.second.How == Class::Wrap && Entry.second.Text == F.getName(); });
+    if (!IsHandler && !IsWrapper && T.How == Class::Hardened && !C.Outputs.count(F.getName()) && !C.Later.count(F.getName()) &&
+        !C.Carries.count(F.getName()))
       continue;
     // The name is what the policy speaks of, so the function must stay a function; and an argument that is counted must
     // stay where it is, which a use other than a call sees to.
@@ -283,9 +282,9 @@ static AttributeSet conventionOnly(LLVMContext &Ctx, AttributeSet Set) {
 
 static AttributeSet functionOnly(LLVMContext &Ctx, AttributeSet Set) {
   AttrBuilder Kept(Ctx, Set);
-  for (auto Kind : {Attribute::Memory, Attribute::AllocKind, Attribute::AllocSize, Attribute::NoSync,
-                    Attribute::Speculatable, Attribute::WillReturn, Attribute::NoFree, Attribute::NoRecurse,
-                    Attribute::MustProgress, Attribute::NoCallback, Attribute::Builtin})
+  for (auto Kind :
+       {Attribute::Memory, Attribute::AllocKind, Attribute::AllocSize, Attribute::NoSync, Attribute::Speculatable, Attribute::WillReturn,
+        Attribute::NoFree, Attribute::NoRecurse, Attribute::MustProgress, Attribute::NoCallback, Attribute::Builtin})
     Kept.removeAttribute(Kind);
   Kept.removeAttribute("alloc-family");
   return AttributeSet::get(Ctx, Kept);
@@ -299,8 +298,8 @@ static AttributeList withoutPromises(LLVMContext &Ctx, const AttributeList &All,
 }
 
 static bool mayHaveClone(const Function &F, const Config &C) {
-  if (F.isDeclaration() || F.hasAvailableExternallyLinkage() || F.getName().starts_with("__sf_") ||
-      F.getName().starts_with("llvm.") || F.getName().ends_with(CloneSuffix) || F.hasFnAttribute(Attribute::Naked))
+  if (F.isDeclaration() || F.hasAvailableExternallyLinkage() || F.getName().starts_with("__sf_") || F.getName().starts_with("llvm.") ||
+      F.getName().ends_with(CloneSuffix) || F.hasFnAttribute(Attribute::Naked))
     return false;
   Class How = C.treatmentOf(F).How;
   return How == Class::Hardened || How == Class::Wrap;
@@ -314,9 +313,9 @@ static bool isStartOnly(const Function &F) {
   return Entry && all_of(Entry->users(), [](const User *List) {
            // A structure by itself is a variable's, whose address other modules may take.
            return isa<ConstantArray>(List) && all_of(List->users(), [](const User *G) {
-             auto *Variable = dyn_cast<GlobalVariable>(G);
-             return Variable && (Variable->getName() == "llvm.global_ctors" || Variable->getName() == "llvm.global_dtors");
-           });
+                    auto *Variable = dyn_cast<GlobalVariable>(G);
+                    return Variable && (Variable->getName() == "llvm.global_ctors" || Variable->getName() == "llvm.global_dtors");
+                  });
          });
 }
 
@@ -350,9 +349,7 @@ Clones makeClones(Module &M, const Config &C) {
   for (Function &F : M)
     if (mayHaveClone(F, C) &&
         (!F.hasLocalLinkage() || C.Handlers.count(F.getName()) || isAddressTaken(F) ||
-         any_of(C.Treatments, [&](const auto &E) {
-           return E.second.How == Class::Wrap && E.second.Text == F.getName();
-         })))
+         any_of(C.Treatments, [&](const auto &E) { return E.second.How == Class::Wrap && E.second.Text == F.getName(); })))
       Wanted.insert(&F);
   for (size_t I = 0; I != Wanted.size(); ++I)
     for (Instruction &In : instructions(*Wanted[I]))
@@ -517,15 +514,13 @@ static bool makeOnce(Instruction &I, StringRef Name, ArrayRef<Value *> Arguments
 
 static bool makeDeferred(CallBase &Call, Function &Callee) {
   // What nobody looks at need not be known.
-  if (!Call.use_empty() || Call.arg_size() > 6 || Call.isTerminator() ||
-      !all_of(Call.args(), [](const Use &U) {
+  if (!Call.use_empty() || Call.arg_size() > 6 || Call.isTerminator() || !all_of(Call.args(), [](const Use &U) {
         return U->getType()->isPointerTy() || (U->getType()->isIntegerTy() && fitsWord(U->getType()));
       }))
     return false;
   Module &M = *Call.getModule();
   IRBuilder<> B(&Call);
-  auto Defer = M.getOrInsertFunction("__sf_defer", B.getVoidTy(), B.getPtrTy(), B.getPtrTy(), B.getInt64Ty(),
-                                     B.getPtrTy());
+  auto Defer = M.getOrInsertFunction("__sf_defer", B.getVoidTy(), B.getPtrTy(), B.getPtrTy(), B.getInt64Ty(), B.getPtrTy());
   IRBuilder<> Entry(&*Call.getFunction()->getEntryBlock().getFirstInsertionPt());
   Value *List = Entry.CreateAlloca(ArrayType::get(B.getInt64Ty(), 6));
   for (unsigned I = 0; I != Call.arg_size(); ++I)
@@ -594,23 +589,23 @@ static std::string announce(CallBase &Call, const Function &Callee, const Config
   std::string Why;
   IRBuilder<> B(&Call);
   bool IsLater = C.Later.count(In.substr(In.rfind(':') + 1));
-  Value *Skip = IsLater               ? B.getInt64(1)
-                : Spec.Unless.empty() ? B.getInt64(0)
-                                      : placeOf(B, Callee, Arguments, Spec.Unless, Why);
+  Value *Skip = IsLater ? B.getInt64(1) : Spec.Unless.empty() ? B.getInt64(0) : placeOf(B, Callee, Arguments, Spec.Unless, Why);
   Value *At = Skip ? placeOf(B, Callee, Arguments, Spec.Pointer, Why) : nullptr;
   Value *Length = At ? placeOf(B, Callee, Arguments, Spec.Length, Why) : nullptr;
   if (!Length)
     return ("a call of " + Callee.getName() + ", where the policy's output statement does not fit: " + Why).str();
   auto Output = Callee.getParent()->getFunction(Runtime) ? FunctionCallee(Callee.getParent()->getFunction(Runtime)) : FunctionCallee();
   if (!Output)
-    Output = const_cast<Module *>(Callee.getParent())->getOrInsertFunction(Runtime, B.getVoidTy(), B.getPtrTy(), B.getInt64Ty(), B.getInt64Ty());
+    Output =
+        const_cast<Module *>(Callee.getParent())->getOrInsertFunction(Runtime, B.getVoidTy(), B.getPtrTy(), B.getInt64Ty(), B.getInt64Ty());
   B.CreateCall(Output, {B.CreateIntToPtr(At, B.getPtrTy()), Length, IsLater ? Skip : B.CreateAnd(Skip, Spec.Mask)});
   return "";
 }
 
 void announceOutside(Module &M, const Config &C, const Clones &Made, Report &R) {
   for (Function &F : M)
-    if (C.Outputs.count(F.getName()) || C.Keeps.count(F.getName()) || (!F.isDeclaration() && (C.Later.count(F.getName()) || C.Carries.count(F.getName()))))
+    if (C.Outputs.count(F.getName()) || C.Keeps.count(F.getName()) ||
+        (!F.isDeclaration() && (C.Later.count(F.getName()) || C.Carries.count(F.getName()))))
       R.once({"K", F.getName()});
   if (C.Outputs.empty())
     return;
@@ -639,13 +634,17 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
     StringRef Name = Intrinsic::getBaseName(II->getIntrinsicID());
     bool IsVector = Name.starts_with("llvm.masked.") || Name.starts_with("llvm.vp.") || Name.contains(".avx");
     if (!isHarmless(*II))
-      refuse(Call, R, Id, ("the compiler's operation " + Name + (IsVector ? " (store elements one by one, or compile the file for a processor without it)" : "")).str());
+      refuse(Call, R, Id,
+             ("the compiler's operation " + Name +
+              (IsVector ? " (store elements one by one, or compile the file for a processor without it)" : ""))
+                 .str());
     return;
   }
   if (auto *Asm = dyn_cast<InlineAsm>(Call.getCalledOperand())) {
     if (!isHarmless(Call, *Asm))
-      refuse(Call, R, Id, "inline assembly that may touch memory or the machine: '" + Asm->getAsmString() +
-                              "' (in a function of its own, which a policy gives a class: pure, once, defer)");
+      refuse(Call, R, Id,
+             "inline assembly that may touch memory or the machine: '" + Asm->getAsmString() +
+                 "' (in a function of its own, which a policy gives a class: pure, once, defer)");
     return;
   }
   if (Call.hasFnAttr(Attribute::ReturnsTwice)) {
@@ -707,14 +706,20 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
   case Class::Once: {
     SmallVector<Value *, 6> Arguments(Call.args());
     if (!makeOnce(Call, Name, Arguments))
-      refuse(Call, R, Id, ("a call of " + Name + " in a form that cannot be replayed (arguments and result of up to 64 "
-                                                 "bits, no exception)").str());
+      refuse(Call, R, Id,
+             ("a call of " + Name +
+              " in a form that cannot be replayed (arguments and result of up to 64 "
+              "bits, no exception)")
+                 .str());
     return;
   }
   case Class::Defer:
     if (!makeDeferred(Call, *Callee))
-      refuse(Call, R, Id, ("a call of " + Name + " in a form that cannot be deferred (result unused, up to six "
-                                                 "integers or pointers, no exception)").str());
+      refuse(Call, R, Id,
+             ("a call of " + Name +
+              " in a form that cannot be deferred (result unused, up to six "
+              "integers or pointers, no exception)")
+                 .str());
     return;
   case Class::Refuse:
     refuse(Call, R, Id, ("a call of " + Name + ": " + T.Text).str());
@@ -788,8 +793,8 @@ static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Repo
   auto *Pair = StructType::get(Pointer, Pointer);
   SmallVector<GlobalValue *, 16> Entries;
   auto add = [&](Function &Original, Constant *Hardened) {
-    auto *G = new GlobalVariable(M, Pair, true, GlobalValue::PrivateLinkage,
-                                 ConstantStruct::get(Pair, {&Original, Hardened}), "__sf_clone_entry");
+    auto *G = new GlobalVariable(M, Pair, true, GlobalValue::PrivateLinkage, ConstantStruct::get(Pair, {&Original, Hardened}),
+                                 "__sf_clone_entry");
     G->setSection("sf_clones");
     G->setAlignment(Align(8));
     // A function that no other module can name is gone when the linker keeps another module's group.

@@ -18,14 +18,22 @@ static constexpr StringLiteral Version = "version 5";
 
 const char *wordOf(Class How) {
   switch (How) {
-  case Class::Hardened: return "hardened";
-  case Class::Local: return "local";
-  case Class::Pure: return "pure";
-  case Class::Once: return "once";
-  case Class::Defer: return "defer";
-  case Class::Wrap: return "wrap";
-  case Class::Native: return "native";
-  case Class::Refuse: return "refuse";
+  case Class::Hardened:
+    return "hardened";
+  case Class::Local:
+    return "local";
+  case Class::Pure:
+    return "pure";
+  case Class::Once:
+    return "once";
+  case Class::Defer:
+    return "defer";
+  case Class::Wrap:
+    return "wrap";
+  case Class::Native:
+    return "native";
+  case Class::Refuse:
+    return "refuse";
   }
   llvm_unreachable("every class has a word");
 }
@@ -36,9 +44,7 @@ void stop(const Twine &Why) {
   std::_Exit(1);
 }
 
-[[noreturn]] static void notOurs(const Twine &Why) {
-  stop(Why + "\n  fix:   compile with `steadfast cc`, which loads its pass itself");
-}
+[[noreturn]] static void notOurs(const Twine &Why) { stop(Why + "\n  fix:   compile with `steadfast cc`, which loads its pass itself"); }
 
 static Bytes bytes(StringRef At, StringRef Unless) {
   Bytes Of;
@@ -197,8 +203,7 @@ Config Config::read(const Module &M) {
   annotations(C, M);
   if (C.Async) {
     // They read memory of the C library, or ask the kernel about a descriptor: a second run elsewhere would see another.
-    for (StringRef Name : {"malloc_usable_size", "fileno", "isatty", "getenv", "secure_getenv", "strerror", "strsignal",
-                           "gai_strerror"})
+    for (StringRef Name : {"malloc_usable_size", "fileno", "isatty", "getenv", "secure_getenv", "strerror", "strsignal", "gai_strerror"})
       if (C.treatmentOf(Name).How == Class::Pure)
         C.Treatments[Name] = {Class::Once, "", false};
     C.Treatments["qsort"] = {Class::Refuse, "it sorts in memory of its own, which --validate=async does not keep", false};

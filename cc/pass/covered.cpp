@@ -28,9 +28,10 @@ namespace steadfast {
 namespace {
 
 // Of the runtime: none of them lets a handler wait, begin or end.
-const StringSet<> OfOneEvent = {"__sf_log", "__sf_ready", "__sf_logged", "__sf_memcpy", "__sf_memmove", "__sf_memset", "__sf_load_once",
-                                "__sf_load_mixed", "__sf_range_next", "__sf_range_end", "__sf_once", "__sf_once_done", "__sf_defer",
-                                "__sf_atomic_logged", "__sf_w_malloc", "__sf_w_calloc", "__sf_w_realloc", "__sf_w_free"};
+const StringSet<> OfOneEvent = {"__sf_log",      "__sf_ready",     "__sf_logged",     "__sf_memcpy",        "__sf_memmove",
+                                "__sf_memset",   "__sf_load_once", "__sf_load_mixed", "__sf_range_next",    "__sf_range_end",
+                                "__sf_once",     "__sf_once_done", "__sf_defer",      "__sf_atomic_logged", "__sf_w_malloc",
+                                "__sf_w_calloc", "__sf_w_realloc", "__sf_w_free"};
 
 // What logs its bytes, or may find them logged.
 struct Place {
@@ -184,7 +185,8 @@ private:
 
 } // namespace
 
-CoveredStores coveredStores(Function &Clone, const Config &C, const Events &E, function_ref<bool(const Instruction &, const Value *)> Wanted) {
+CoveredStores coveredStores(Function &Clone, const Config &C, const Events &E,
+                            function_ref<bool(const Instruction &, const Value *)> Wanted) {
   if (C.Recover || C.Dup || C.Crc || C.Async || C.Trace)
     return {};
   return Finder(Clone, E, Wanted).find();

@@ -44,12 +44,10 @@ Value *phaseOf(IRBuilder<> &B) {
   Module &M = *B.GetInsertBlock()->getModule();
   auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(B.getInt64Ty(), 4)));
   Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
-  return B.CreateLoad(B.getInt64Ty(),
-                      B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), SF_TLS_PHASE));
+  return B.CreateLoad(B.getInt64Ty(), B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), SF_TLS_PHASE));
 }
 
 namespace {
-
 
 class Driver {
 public:
@@ -69,8 +67,8 @@ public:
     bool MayThrow = !Handler.doesNotThrow();
     if (MayThrow && !Personality) {
       bool Known = M.getNamedValue("__gxx_personality_v0");
-      Personality = cast<Constant>(
-          M.getOrInsertFunction("__gxx_personality_v0", FunctionType::get(Type::getInt32Ty(Ctx), true)).getCallee());
+      Personality =
+          cast<Constant>(M.getOrInsertFunction("__gxx_personality_v0", FunctionType::get(Type::getInt32Ty(Ctx), true)).getCallee());
       if (!Known)
         cast<GlobalValue>(Personality)->setLinkage(GlobalValue::ExternalWeakLinkage);
     }
@@ -81,15 +79,15 @@ public:
       Handler.setPersonalityFn(Personality);
     // The new body is no longer what the optimiser has proved things about.
     Handler.removeFnAttr(Attribute::Memory);
-    for (auto Kind : {Attribute::WillReturn, Attribute::NoSync, Attribute::NoFree, Attribute::NoRecurse,
-                      Attribute::NoCallback, Attribute::Speculatable, Attribute::MustProgress})
+    for (auto Kind : {Attribute::WillReturn, Attribute::NoSync, Attribute::NoFree, Attribute::NoRecurse, Attribute::NoCallback,
+                      Attribute::Speculatable, Attribute::MustProgress})
       Handler.removeFnAttr(Kind);
     Handler.addFnAttr(Attribute::NoInline);
     Handler.addFnAttr("frame-pointer", "all");
     Handler.removeRetAttr(Attribute::NoAlias);
     for (Argument &A : Handler.args()) {
-      for (auto Kind : {Attribute::NoAlias, Attribute::NoCapture, Attribute::ReadOnly, Attribute::ReadNone,
-                        Attribute::WriteOnly, Attribute::Returned})
+      for (auto Kind :
+           {Attribute::NoAlias, Attribute::NoCapture, Attribute::ReadOnly, Attribute::ReadNone, Attribute::WriteOnly, Attribute::Returned})
         A.removeAttr(Kind);
     }
     if (Handler.isVarArg())
@@ -106,8 +104,7 @@ public:
 
     Result = Handler.getReturnType();
     Descriptor = describe(Where);
-    auto *Entry = block("entry"), *Nested = block("nested"), *Outer = block("outer"),
-         *Begin = block("begin");
+    auto *Entry = block("entry"), *Nested = block("nested"), *Outer = block("outer"), *Begin = block("begin");
     B.SetInsertPoint(Entry);
     if (!Result->isVoidTy()) {
       // Cleared, so that padding compares equal.
@@ -204,7 +201,8 @@ private:
     auto *Type = StructType::get(Pointer, Pointer, I64, I64);
     uint64_t Id = xxh3_64bits((Handler.getName() + "@" + Where).str());
     auto *Value = ConstantStruct::get(Type, {text(M, Handler.getName()), text(M, Where), B.getInt64(Id),
-                                             B.getInt64((Spec.IsLocal ? uint64_t(SF_HANDLER_LOCAL) : 0) | (Spec.IsStream ? uint64_t(SF_HANDLER_STREAM) : 0) | Passed << 8)});
+                                             B.getInt64((Spec.IsLocal ? uint64_t(SF_HANDLER_LOCAL) : 0) |
+                                                        (Spec.IsStream ? uint64_t(SF_HANDLER_STREAM) : 0) | Passed << 8)});
     return new GlobalVariable(M, Type, true, GlobalValue::PrivateLinkage, Value, "__sf_handler");
   }
 
@@ -332,7 +330,11 @@ private:
       B.CreateCall(runtime("__sf_stream", B.getVoidTy(), {}), {});
     Value *Message = B.CreateIntToPtr(place(In.Pointer), B.getPtrTy());
     if (In.Length.empty())
-      B.CreateCall(runtime(In.IsCrlf ? "__sf_edge_crlf" : In.IsLine ? "__sf_edge_line" : "__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
+      B.CreateCall(runtime(In.IsCrlf   ? "__sf_edge_crlf"
+                           : In.IsLine ? "__sf_edge_line"
+                                       : "__sf_edge_string",
+                           B.getVoidTy(), {B.getPtrTy()}),
+                   {Message});
     else
       B.CreateCall(runtime("sf_input_edge", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Message, place(In.Length)});
     if (After) {

@@ -51,7 +51,8 @@ void treatCalls(llvm::Module &, const Config &, const Clones &, Report &);
 void announceOutside(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 3: in clones, stores are logged, and loads of what others change are replayed. What goes to a copy (state.h) is
 // logged as its object.
-void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::WeakTrackingVH> &Homes);
+void treatMemory(llvm::Module &, const Config &, const Clones &, Report &,
+                 const llvm::DenseMap<llvm::Instruction *, llvm::WeakTrackingVH> &Homes);
 // In a clone, before its stores: those of loops that fill one range, and are wanted, are marked and treated (ranges.cpp).
 void growRanges(llvm::Function &Clone, const Config &, llvm::function_ref<bool(llvm::StoreInst &)> Wanted);
 // Which functions and calls of clones stay in the event that they are in: nothing in them ends it, or waits.
@@ -71,7 +72,8 @@ struct Cover {
 };
 using CoveredStores = llvm::MapVector<llvm::StoreInst *, Cover>;
 // In a clone, among stores, fills and copies that are wanted (covered.cpp).
-CoveredStores coveredStores(llvm::Function &Clone, const Config &, const Events &, llvm::function_ref<bool(const llvm::Instruction &, const llvm::Value *)> Wanted);
+CoveredStores coveredStores(llvm::Function &Clone, const Config &, const Events &,
+                            llvm::function_ref<bool(const llvm::Instruction &, const llvm::Value *)> Wanted);
 // Between stores of one block that are looked up together (memory.cpp), this must not lie.
 bool endsNeighbours(const llvm::Instruction &);
 // Step 3a, before stores: with --validate=async, loads are kept as well (reads.cpp).

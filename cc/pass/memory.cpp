@@ -60,14 +60,15 @@ public:
     auto *Void = Type::getVoidTy(Ctx);
     Tls = M.getGlobalVariable("__sf_tls");
     if (!Tls) {
-      Tls = new GlobalVariable(M, ArrayType::get(I64, 4), false, GlobalValue::ExternalLinkage, nullptr, "__sf_tls",
-                               nullptr, GlobalValue::InitialExecTLSModel); // hardened code is a program's, never a library's
+      Tls = new GlobalVariable(M, ArrayType::get(I64, 4), false, GlobalValue::ExternalLinkage, nullptr, "__sf_tls", nullptr,
+                               GlobalValue::InitialExecTLSModel); // hardened code is a program's, never a library's
       Tls->setAlignment(Align(8));
     }
     // Registers as in runtime/store.S.
     auto *Whole = FunctionType::get(Void, {I64, I64, I64}, false);
     auto *Part = FunctionType::get(Void, {I64, I64}, false);
-    Slow8 = InlineAsm::get(Whole, "call __sf_slow8", "{r10},{r11},{rax},~{rcx},~{rdx},~{r8},~{r9},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    Slow8 =
+        InlineAsm::get(Whole, "call __sf_slow8", "{r10},{r11},{rax},~{rcx},~{rdx},~{r8},~{r9},~{memory},~{flags},~{dirflag},~{fpsr}", true);
     SlowPart = InlineAsm::get(FunctionType::get(Void, {I64, I64, I64, I64}, false), "call __sf_slow_part",
                               "{r10},{r11},{rax},{r9},~{rcx},~{rdx},~{rsi},~{r8},~{memory},~{flags},~{dirflag},~{fpsr}", true);
     constexpr const char *Keeps = "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}"; // every general register
@@ -89,9 +90,8 @@ public:
     Id = originalId(Clone);
     N = {};
     Clone.addFnAttr(Attribute::NoRedZone); // inline assembly calls from it
-    growRanges(Clone, C, [&](StoreInst &S) {
-      return S.isSimple() && !isScratch(S.getPointerOperand()) && !isIgnored(S.getPointerOperand());
-    });
+    growRanges(Clone, C,
+               [&](StoreInst &S) { return S.isSimple() && !isScratch(S.getPointerOperand()) && !isIgnored(S.getPointerOperand()); });
     SmallVector<Instruction *, 64> Work;
     for (Instruction &I : instructions(Clone))
       if (isa<StoreInst>(I) || isa<MemIntrinsic>(I) || isa<LoadInst>(I))
@@ -109,8 +109,8 @@ public:
         bulk(*cast<MemIntrinsic>(I));
     }
     auto number = [](uint64_t V) { return std::to_string(V); };
-    std::string A = number(N.Logged), B = number(N.Stack), D = number(N.Ignored), E = number(N.Ranges),
-                F = number(N.Once), G = number(N.Loops), Where = whereIs(Clone);
+    std::string A = number(N.Logged), B = number(N.Stack), D = number(N.Ignored), E = number(N.Ranges), F = number(N.Once),
+                G = number(N.Loops), Where = whereIs(Clone);
     R.line({"F", Id, Where, A, B, D, E, F, G});
   }
 
@@ -161,7 +161,8 @@ private:
   void findCovered(Function &Clone) {
     CoveredBy.clear();
     auto Wanted = [&](const Instruction &I, const Value *Pointer) {
-      return Pointer->getType()->getPointerAddressSpace() == 0 && !I.hasMetadata(RangedMetadata) && !isScratch(Pointer) && !isIgnored(Pointer);
+      return Pointer->getType()->getPointerAddressSpace() == 0 && !I.hasMetadata(RangedMetadata) && !isScratch(Pointer) &&
+             !isIgnored(Pointer);
     };
     DenseMap<Instruction *, Value *> Kept;
     for (auto &[S, By] : coveredStores(Clone, C, E, Wanted)) {
@@ -277,7 +278,8 @@ private:
 
   Value *field(IRBuilder<> &B, uint64_t Offset) {
     Value *Base = B.CreateThreadLocalAddress(Tls);
-    return B.CreateAlignedLoad(B.getInt64Ty(), B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8), /*isVolatile=*/C.Recover);
+    return B.CreateAlignedLoad(B.getInt64Ty(), B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8),
+                               /*isVolatile=*/C.Recover);
   }
 
   // A fault in it must not make of another tag the one that is looked for.
@@ -312,9 +314,7 @@ private:
     return P;
   }
 
-  static Value *look(IRBuilder<> &B, const Place &P) {
-    return B.CreateAlignedLoad(B.getInt64Ty(), P.Slot, Align(8), /*isVolatile=*/true);
-  }
+  static Value *look(IRBuilder<> &B, const Place &P) { return B.CreateAlignedLoad(B.getInt64Ty(), P.Slot, Align(8), /*isVolatile=*/true); }
 
   static Value *missing(IRBuilder<> &B, const Place &P) {
     if (P.Bytes == 8)
@@ -426,7 +426,8 @@ private:
     IRBuilder<> A(Behind);
     A.SetCurrentDebugLocation(Last->getDebugLoc());
     Value *Was = A.CreateCall(Reread, {A.CreatePtrToInt(Own, A.getInt64Ty())});
-    rarely(A.CreateICmpNE(Was, Address), Behind, *Last, Astray, [&](IRBuilder<> &B) { return Arguments{Address, B.getInt64((1ULL << Bytes) - 1)}; });
+    rarely(A.CreateICmpNE(Was, Address), Behind, *Last, Astray,
+           [&](IRBuilder<> &B) { return Arguments{Address, B.getInt64((1ULL << Bytes) - 1)}; });
     word(*First, *Last, B.CreateIntToPtr(Address, B.getPtrTy()), Bytes);
   }
 
@@ -470,8 +471,7 @@ private:
       B.CreateAlignedStore(B.CreateOr(look(B, P), delta(B)), P.Slot, Align(8), /*isVolatile=*/true);
       B.SetInsertPoint(Other);
       B.SetCurrentDebugLocation(S.getDebugLoc());
-      Value *Wide = B.CreateShl(B.getInt64((1ULL << 8 * Bytes) - 1),
-                                B.CreateShl(B.CreateAnd(Address, B.getInt64(7)), 3));
+      Value *Wide = B.CreateShl(B.getInt64((1ULL << 8 * Bytes) - 1), B.CreateShl(B.CreateAnd(Address, B.getInt64(7)), 3));
       B.CreateCall(SlowPart, {P.Word, Tag, P.SlotWord, Wide});
     }
     Instruction *Next = Last.getNextNode();

@@ -185,7 +185,8 @@ private:
       return fail("'" + Name + "' is a bit field");
     T = F.Member->getBaseType();
     const DIType *Own = bare(T);
-    bool IsPointer = pointee(T) || (isa_and_nonnull<DIDerivedType>(Own) && cast<DIDerivedType>(Own)->getTag() == dwarf::DW_TAG_pointer_type);
+    bool IsPointer =
+        pointee(T) || (isa_and_nonnull<DIDerivedType>(Own) && cast<DIDerivedType>(Own)->getTag() == dwarf::DW_TAG_pointer_type);
     uint64_t Bits = IsPointer ? 64 : Own ? Own->getSizeInBits() : 0;
     if (!Base->getType()->isPointerTy())
       Base = B.CreateIntToPtr(Base, B.getPtrTy());

@@ -20,8 +20,8 @@
 namespace steadfast {
 
 // Evaluates a sum over these arguments of a function, as 64 bits. On failure gives nothing and says why.
-llvm::Value *placeOf(llvm::IRBuilder<> &, const llvm::Function &Of, llvm::ArrayRef<llvm::Value *> Arguments,
-                     llvm::StringRef Text, std::string &Why);
+llvm::Value *placeOf(llvm::IRBuilder<> &, const llvm::Function &Of, llvm::ArrayRef<llvm::Value *> Arguments, llvm::StringRef Text,
+                     std::string &Why);
 
 } // namespace steadfast
 

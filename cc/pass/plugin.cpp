@@ -44,7 +44,8 @@ void nameAbi(Module &M, const Config &C) {
   appendToUsed(M, {Kept});
   // The runtime compares all modules' levels with its own (runtime/context.c: one_level).
   auto *I64 = Type::getInt64Ty(M.getContext());
-  auto *Level = new GlobalVariable(M, I64, true, GlobalValue::PrivateLinkage, ConstantInt::get(I64, C.Sei ? SF_LEVEL_SEI : SF_LEVEL_FULL), "__sf_level");
+  auto *Level = new GlobalVariable(M, I64, true, GlobalValue::PrivateLinkage, ConstantInt::get(I64, C.Sei ? SF_LEVEL_SEI : SF_LEVEL_FULL),
+                                   "__sf_level");
   Level->setSection("sf_levels");
   Level->setAlignment(Align(8));
   appendToUsed(M, {Level});
@@ -93,20 +94,17 @@ struct Harden : PassInfoMixin<Harden> {
 
 extern "C" LLVM_ATTRIBUTE_WEAK PassPluginLibraryInfo llvmGetPassPluginInfo() {
   return {LLVM_PLUGIN_API_VERSION, "steadfast", "1", [](PassBuilder &Builder) {
-            Builder.registerPipelineStartEPCallback(
-                [](ModulePassManager &MPM, OptimizationLevel) { MPM.addPass(Prepare()); });
-            Builder.registerOptimizerLastEPCallback(
-                [](ModulePassManager &MPM, OptimizationLevel) { MPM.addPass(Harden()); });
+            Builder.registerPipelineStartEPCallback([](ModulePassManager &MPM, OptimizationLevel) { MPM.addPass(Prepare()); });
+            Builder.registerOptimizerLastEPCallback([](ModulePassManager &MPM, OptimizationLevel) { MPM.addPass(Harden()); });
             // By name, for opt and the .ll tests.
-            Builder.registerPipelineParsingCallback(
-                [](StringRef Name, ModulePassManager &MPM, ArrayRef<PassBuilder::PipelineElement>) {
-                  if (Name == "steadfast-prepare")
-                    MPM.addPass(Prepare());
-                  else if (Name == "steadfast-harden")
-                    MPM.addPass(Harden());
-                  else
-                    return false;
-                  return true;
-                });
+            Builder.registerPipelineParsingCallback([](StringRef Name, ModulePassManager &MPM, ArrayRef<PassBuilder::PipelineElement>) {
+              if (Name == "steadfast-prepare")
+                MPM.addPass(Prepare());
+              else if (Name == "steadfast-harden")
+                MPM.addPass(Harden());
+              else
+                return false;
+              return true;
+            });
           }};
 }

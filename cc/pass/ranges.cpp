@@ -86,7 +86,8 @@ bool isClosed(const Loop &L) {
       if (!Call || isa<DbgInfoIntrinsic>(Call))
         continue;
       // Of the program's, and nothing to memory; treatCalls has refused what else there is.
-      if (auto *Asm = dyn_cast<InlineAsm>(Call->getCalledOperand()); Asm && Call->arg_empty() && !StringRef(Asm->getConstraintString()).contains("memory"))
+      if (auto *Asm = dyn_cast<InlineAsm>(Call->getCalledOperand());
+          Asm && Call->arg_empty() && !StringRef(Asm->getConstraintString()).contains("memory"))
         continue;
       if (!isa<IntrinsicInst>(Call) || !(Call->doesNotAccessMemory() || isa<AssumeInst>(Call)))
         return false;

@@ -187,9 +187,7 @@ private:
 
   static bool free(const Value *Pointer) { return isScratch(Pointer) || isConstant(Pointer); }
 
-  static bool wanted(const LoadInst &L) {
-    return !L.isVolatile() && !L.isAtomic() && !free(L.getPointerOperand());
-  }
+  static bool wanted(const LoadInst &L) { return !L.isVolatile() && !L.isAtomic() && !free(L.getPointerOperand()); }
 
   void load(LoadInst &L) {
     TypeSize Size = Layout.getTypeStoreSize(L.getType());
@@ -240,8 +238,7 @@ private:
   void call(CallBase &Call) {
     for (unsigned I = 0; I != Call.arg_size(); ++I)
       if (Type *Copied = Call.getParamByValType(I))
-        range(Call, Call.getArgOperand(I),
-              ConstantInt::get(Type::getInt64Ty(Ctx), Layout.getTypeAllocSize(Copied).getFixedValue()));
+        range(Call, Call.getArgOperand(I), ConstantInt::get(Type::getInt64Ty(Ctx), Layout.getTypeAllocSize(Copied).getFixedValue()));
     if (auto *Copy = dyn_cast<MemTransferInst>(&Call)) {
       range(Call, Copy->getSource(), Copy->getLength());
       return;
@@ -298,8 +295,8 @@ private:
     if (Parts[1] == "s") {
       B.CreateCall(String, {Pointer, Length ? B.CreateZExtOrTrunc(Length, B.getInt64Ty()) : B.getInt64(~0ULL)});
     } else if (Parts[1] == "m") {
-      B.CreateCall(Search, {Pointer, B.CreateZExtOrTrunc(Call.getArgOperand(1), B.getInt32Ty()),
-                            B.CreateZExtOrTrunc(Length, B.getInt64Ty())});
+      B.CreateCall(Search,
+                   {Pointer, B.CreateZExtOrTrunc(Call.getArgOperand(1), B.getInt32Ty()), B.CreateZExtOrTrunc(Length, B.getInt64Ty())});
     } else if (Parts[1].consume_front("#")) {
       unsigned N = 0;
       Parts[1].getAsInteger(10, N);
@@ -323,8 +320,8 @@ void treatReads(Module &M, const Config &C, const Clones &Made, Report &R) {
   if (Made.empty())
     return;
   if (!M.getGlobalVariable("__sf_tls"))
-    (new GlobalVariable(M, ArrayType::get(Type::getInt64Ty(M.getContext()), 4), false, GlobalValue::ExternalLinkage,
-                        nullptr, "__sf_tls", nullptr, GlobalValue::InitialExecTLSModel))
+    (new GlobalVariable(M, ArrayType::get(Type::getInt64Ty(M.getContext()), 4), false, GlobalValue::ExternalLinkage, nullptr, "__sf_tls",
+                        nullptr, GlobalValue::InitialExecTLSModel))
         ->setAlignment(Align(8));
   Loads Treatment(M, C, R);
   for (auto &[Original, Clone] : Made)

@@ -9,9 +9,7 @@ using namespace llvm;
 
 namespace steadfast {
 
-static std::string place(StringRef File, unsigned Line) {
-  return Line ? (File + ":" + Twine(Line)).str() : File.str();
-}
+static std::string place(StringRef File, unsigned Line) { return Line ? (File + ":" + Twine(Line)).str() : File.str(); }
 
 std::string whereIs(const Function &F) {
   if (const DISubprogram *S = F.getSubprogram())

@@ -35,9 +35,12 @@ namespace steadfast {
 
 namespace {
 
-constexpr unsigned CopyShift = SF_COPY_SHIFT - SF_EPOCH_SHIFT; // of sf_tls.delta, which is 1 << SF_EPOCH_SHIFT in the second run
+// Of sf_tls.delta, which is 1 << SF_EPOCH_SHIFT in the second run.
+constexpr unsigned CopyShift = SF_COPY_SHIFT - SF_EPOCH_SHIFT;
 constexpr StringLiteral WasConstant = "steadfast-constant";
 constexpr StringLiteral DupSection = "sf_dup", CrcSection = "sf_crc";
+
+// clang-format off: tables
 
 // __sf_s_dup_ or __sf_s_crc_ stands before the second.
 const std::pair<StringLiteral, StringLiteral> Allocators[] = {
@@ -131,6 +134,8 @@ const Writes WrittenBy[] = {
     {"vsprintf", 0, Refused}, {"__vsprintf_chk", 0, Refused}, {"qsort", 0, Refused}, {"qsort_r", 0, Refused},
     {"strsep", 0, Refused}, {"sscanf", 2, RefusedOn}, {"__isoc99_sscanf", 2, RefusedOn}, {"__isoc23_sscanf", 2, RefusedOn},
 };
+
+// clang-format on
 
 enum class Kind { None, Dup, Crc, Unknown };
 
@@ -236,7 +241,8 @@ private:
       IRBuilder<> B(&*Current->getEntryBlock().getFirstInsertionPt());
       auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(I64, 4)));
       Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
-      Value *Delta = B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), SF_TLS_DELTA), Align(8));
+      Value *Delta =
+          B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), SF_TLS_DELTA), Align(8));
       Shift = B.CreateShl(Delta, CopyShift);
     }
     return Shift;
@@ -347,9 +353,9 @@ private:
     }
     StringRef Name = Callee->getName();
     bool Lock = Name.starts_with("__sf_w_pthread_") || Name.starts_with("__sf_w_cnd_") || Name.starts_with("__sf_w_mtx_");
-    bool Identity = Lock || Name.starts_with("__sf_w_free") || Name.starts_with("__sf_w_delete") ||
-                    Name.starts_with("__sf_w_realloc") || Name.starts_with("__sf_w_s_dup_realloc") ||
-                    Name.starts_with("__sf_w_s_crc_realloc") || Name.starts_with("__sf_w_s_usable");
+    bool Identity = Lock || Name.starts_with("__sf_w_free") || Name.starts_with("__sf_w_delete") || Name.starts_with("__sf_w_realloc") ||
+                    Name.starts_with("__sf_w_s_dup_realloc") || Name.starts_with("__sf_w_s_crc_realloc") ||
+                    Name.starts_with("__sf_w_s_usable");
     for (unsigned A = 0; Lock && A != Call.arg_size(); ++A) {
       Value *P = Call.getArgOperand(A);
       if (!P->getType()->isPointerTy() || kindOf(P) == Kind::None)
@@ -454,7 +460,8 @@ private:
     for (const Writes &W : WrittenBy)
       if (W.Name == Name && (W.Bytes > 0 || unsigned(-W.Bytes) <= Call.arg_size()))
         Known.push_back(&W);
-    if (!Reads && Known.empty() && How != Class::Native && !Name.starts_with("pthread_") && !Name.starts_with("cnd_") && !Name.starts_with("mtx_"))
+    if (!Reads && Known.empty() && How != Class::Native && !Name.starts_with("pthread_") && !Name.starts_with("cnd_") &&
+        !Name.starts_with("mtx_"))
       return;
     SmallVector<Value *, 6> Arguments(Call.args());
     for (unsigned A = 0; A != Arguments.size(); ++A) {
@@ -472,8 +479,8 @@ private:
         guard(Call, P, Bytes > 0 ? ConstantInt::get(I64, Bytes) : B.CreateZExtOrTrunc(Arguments[-Bytes - 1], I64), Room, &Renew);
         continue;
       }
-      if (auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(P)); G && kindOf(P) != Kind::Unknown &&
-          (Reads || !Known.empty() || G->hasAttribute(WasConstant))) {
+      if (auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(P));
+          G && kindOf(P) != Kind::Unknown && (Reads || !Known.empty() || G->hasAttribute(WasConstant))) {
         // All of the variable, and none of its neighbours. Constants nobody writes.
         B.CreateCall(Read, {G, ConstantInt::get(I64, Layout.getTypeAllocSize(G->getValueType()).getFixedValue())});
         continue;
@@ -487,9 +494,7 @@ private:
   }
 };
 
-[[noreturn]] void complain(const Twine &What, const Twine &Fix) {
-  stop(What + "\n  fix:   " + Fix);
-}
+[[noreturn]] void complain(const Twine &What, const Twine &Fix) { stop(What + "\n  fix:   " + Fix); }
 
 } // namespace
 
@@ -499,7 +504,9 @@ static void refuseAtomics(Module &M, const Config &C) {
     for (Instruction &I : instructions(F)) {
       if (!I.isAtomic() || isa<FenceInst>(I))
         continue;
-      auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(getPointerOperand(&I) ? getPointerOperand(&I) : isa<AtomicRMWInst>(I) ? cast<AtomicRMWInst>(I).getPointerOperand() : cast<AtomicCmpXchgInst>(I).getPointerOperand()));
+      auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(getPointerOperand(&I)   ? getPointerOperand(&I)
+                                                             : isa<AtomicRMWInst>(I) ? cast<AtomicRMWInst>(I).getPointerOperand()
+                                                                                     : cast<AtomicCmpXchgInst>(I).getPointerOperand()));
       if (G && (C.DupVariables.count(G->getName()) || C.CrcVariables.count(G->getName())))
         complain("variable " + G->getName() + " cannot be protected at rest: " + whereIs(I) + " changes or reads it by an atomic operation",
                  "take it out of what is protected, or guard it by a lock");
@@ -509,7 +516,8 @@ static void refuseAtomics(Module &M, const Config &C) {
 bool prepareState(Module &M, const Config &C) {
   if (!C.Dup && !C.Crc) {
     if (!C.DupVariables.empty() || !C.CrcVariables.empty() || !C.DupMemory.empty() || !C.CrcMemory.empty())
-      complain("state is to be protected at rest, and the compiler was not told so", "--state=dup, --state=crc or --state=dup,crc, for every file and the link");
+      complain("state is to be protected at rest, and the compiler was not told so",
+               "--state=dup, --state=crc or --state=dup,crc, for every file and the link");
     return false;
   }
   refuseAtomics(M, C);
@@ -523,7 +531,8 @@ bool prepareState(Module &M, const Config &C) {
       if (!On)
         complain("variable " + G->getName() + " is to be protected by " + Word, Twine("add ") + Word + " to --state");
       if (G->isThreadLocal() || G->hasCommonLinkage() || G->isConstant() || G->hasSection())
-        complain("variable " + G->getName() + " cannot be protected at rest: it is thread-local, constant, common or in a section of its own",
+        complain("variable " + G->getName() +
+                     " cannot be protected at rest: it is thread-local, constant, common or in a section of its own",
                  "take it out of what is protected");
       // Where it is defined elsewhere, that module says the same (a policy is everybody's; annotations are for the
       // declaration in the header).
@@ -608,8 +617,9 @@ void constantsWithCopies(Module &M, const Config &C, const Clones &Made) {
         add(U);
       continue;
     }
-    if (!G->isConstant() || !G->hasInitializer() || !G->hasLocalLinkage() || G->hasSection() || G->hasComdat() ||
-        G->isThreadLocal() || G->getName().starts_with("__sf_") || G->getName().starts_with("llvm.") || G->getName().starts_with("_ZTI") || G->getName().starts_with("_ZTS"))
+    if (!G->isConstant() || !G->hasInitializer() || !G->hasLocalLinkage() || G->hasSection() || G->hasComdat() || G->isThreadLocal() ||
+        G->getName().starts_with("__sf_") || G->getName().starts_with("llvm.") || G->getName().starts_with("_ZTI") ||
+        G->getName().starts_with("_ZTS"))
       continue;
     add(G->getInitializer());
     G->setConstant(false); // else the two kinds of a section contradict each other
@@ -656,8 +666,7 @@ void stateOutside(Module &M, const Config &C, Report &R) {
   for (GlobalVariable *G : Objects) {
     uint64_t Bytes = M.getDataLayout().getTypeAllocSize(G->getValueType()).getFixedValue();
     auto *Listed = new GlobalVariable(M, Entry, true, GlobalValue::PrivateLinkage,
-                                      ConstantStruct::get(Entry, {G, ConstantInt::get(I64, Bytes), text(M, G->getName())}),
-                                      "__sf_object");
+                                      ConstantStruct::get(Entry, {G, ConstantInt::get(I64, Bytes), text(M, G->getName())}), "__sf_object");
     Listed->setSection("sf_objects");
     Listed->setAlignment(Align(8));
     Kept.push_back(Listed);

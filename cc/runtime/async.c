@@ -83,7 +83,8 @@ static bool is_owner(void) { return sf_later.shared && owner == (pid_t)sf_syscal
 
 static void wait_all(void) {
   struct shared *s = sf_later.shared;
-  if (s && atomic_load_explicit(&s->validated, memory_order_acquire) != atomic_load_explicit(&s->published, memory_order_relaxed) && is_owner())
+  if (s && atomic_load_explicit(&s->validated, memory_order_acquire) != atomic_load_explicit(&s->published, memory_order_relaxed) &&
+      is_owner())
     wait_validated(atomic_load(&s->published));
 }
 
@@ -109,8 +110,7 @@ static _Noreturn void ended(const siginfo_t *how) {
   __sf_own = &told;
   __sf_tls.phase = SF_E2; /* of which is told */
   if (busy && told.handler)
-    sf_tell(how->si_code == CLD_EXITED ? "the second run has ended the validator, by status"
-                                       : "the second run has crashed, by signal",
+    sf_tell(how->si_code == CLD_EXITED ? "the second run has ended the validator, by status" : "the second run has crashed, by signal",
             how->si_code == CLD_EXITED ? "exit" : "number", 0, (uint64_t)how->si_status, 0, "stopped");
   else
     sf_tell(how->si_code == CLD_EXITED ? "the validator has ended, by status" : "the validator was killed, by signal",
@@ -273,7 +273,8 @@ static void sf_async_publish(struct sf_context *c) {
     sf_stop("a handler takes a lock, and --validate=async keeps no order of locks", "link without --validate=async");
   if (unlikely(c->split_state))
     sf_stop("a handler waits for a condition, and --validate=async keeps no order of locks", "link without --validate=async");
-  size_t all = sizeof(struct record) + sizeof c->messages + sizeof c->ignored + c->count * 24 + c->ranges.used + c->arena.used + c->queue.used + c->deferred.used + c->parts.used + frame_bytes + 7 * 8;
+  size_t all = sizeof(struct record) + sizeof c->messages + sizeof c->ignored + c->count * 24 + c->ranges.used + c->arena.used +
+               c->queue.used + c->deferred.used + c->parts.used + frame_bytes + 7 * 8;
   uint8_t *begin = room(all), *at = begin + sizeof(struct record);
   struct record *r = (struct record *)begin;
   *r = (struct record){

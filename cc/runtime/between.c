@@ -16,10 +16,14 @@
 
 static uint64_t read(const volatile void *at, uint64_t bytes) {
   switch (bytes) {
-  case 1: return *(const volatile uint8_t *)at;
-  case 2: return *(const volatile uint16_t *)at;
-  case 4: return *(const volatile uint32_t *)at;
-  default: return *(const volatile uint64_t *)at;
+  case 1:
+    return *(const volatile uint8_t *)at;
+  case 2:
+    return *(const volatile uint16_t *)at;
+  case 4:
+    return *(const volatile uint32_t *)at;
+  default:
+    return *(const volatile uint64_t *)at;
   }
 }
 

@@ -123,8 +123,7 @@ static inline const uint8_t *copy_at(const struct received *r, size_t by) { retu
 
 static void add(struct sf_carry *k, struct received r) {
   struct received *last = &k->received[k->received_count - 1];
-  if (k->received_count && last->at + last->length == r.at && !last->copy == !r.copy &&
-      (!r.copy || last->copy + last->length == r.copy)) {
+  if (k->received_count && last->at + last->length == r.at && !last->copy == !r.copy && (!r.copy || last->copy + last->length == r.copy)) {
     last->length += r.length;
     return;
   }
@@ -290,8 +289,8 @@ static size_t there(const struct sf_carry *k, uintptr_t begin, uintptr_t end) {
 
 /* Phase I: the message is what has been received, as far as that is known. A line: and what ended it, where the program has
    put a zero, was the end of a line. Of a stream: and nothing of it was handled before. */
-static __attribute__((noinline)) bool input_differs(struct sf_context *c, const void *message, size_t length,
-                                                    enum sf_message_kind kind, struct difference *d) {
+static __attribute__((noinline)) bool input_differs(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind,
+                                                    struct difference *d) {
   struct sf_carry *k = c->carry;
   uintptr_t begin = (uintptr_t)message, end = begin + length;
   for (size_t i = 0; i < k->received_count; i++) {
@@ -494,8 +493,9 @@ static __attribute__((noinline)) bool outputs_differ(struct sf_context *c, const
     if (unlikely(!announced(c->carry, &parts[i], true))) {
       unknown += parts[i].length;
       if (unknown > allowed)
-        return *d = (struct difference){announced(c->carry, &parts[i], false) ? "an output has changed after its handler"
-                                                                              : "bytes leave that no handler has sent (or a copy of them: name who is given it)",
+        return *d = (struct difference){announced(c->carry, &parts[i], false)
+                                            ? "an output has changed after its handler"
+                                            : "bytes leave that no handler has sent (or a copy of them: name who is given it)",
                                         (uint64_t)parts[i].base, parts[i].length, allowed},
                true;
     }

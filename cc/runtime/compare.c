@@ -28,8 +28,7 @@ static SF_COLD void look_closer(struct sf_context *c) {
 }
 
 /* A whole word: no bytes are missing; a damaged address does not have its tag. */
-static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *news, const uint8_t *table, uint64_t mask,
-                                    uint64_t epoch) {
+static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *news, const uint8_t *table, uint64_t mask, uint64_t epoch) {
   uintptr_t word = e->where;
   uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
   return (tag ^ (word << SF_WORD_SHIFT | epoch)) | (sf_live(word) ^ *news);

@@ -110,7 +110,8 @@ int sf_begin(const struct sf_handler *h) {
   if (unlikely(*own < frame))
     sf_gate_differs(c, h, END_I);
   if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
-    sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
+    sf_stop("a handler runs on a stack that is not its thread's",
+            "call handlers from ordinary threads, not from coroutines or signal stacks");
   if (unlikely(c->split_state != 0) && c->split == NULL && sf_recovers())
     c->split_state = 0; /* no wait has made it so */
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->split_state != 0))

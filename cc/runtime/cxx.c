@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 struct unwind_exception {
-  uint64_t class;
+  uint64_t type;
   void *cleanup;
   uint64_t private_1, private_2;
 };
@@ -245,13 +245,13 @@ static void (*take_destructor(struct exception *e))(void *) {
 }
 
 static bool is_cxx(const struct unwind_exception *u) {
-  return u->class >> 8 == 0x474e5543432b2bull; /* "GNUCC++", last byte 0: a primary exception */
+  return u->type >> 8 == 0x474e5543432b2bull; /* "GNUCC++", last byte 0: a primary exception */
 }
 
 SF_API void __sf_w_cxa_end_catch(void) {
   struct globals *g = __cxa_get_globals();
   struct exception *e = g->caught;
-  if (e && e->handlers == 1 && e->unwind.class == 0x474e5543432b2b00ull) {
+  if (e && e->handlers == 1 && e->unwind.type == 0x474e5543432b2b00ull) {
     void (*destroy)(void *) = take_destructor(e);
     if (destroy)
       destroy(e + 1);
@@ -267,7 +267,7 @@ SF_API uint64_t __sf_caught(struct unwind_exception *u, int run) {
   uint64_t word = sf_mix((uint64_t)e->type, 1);
   if (run == 1) {
     /* Not destroyed: what it owns are blocks that the second run is given again. */
-    if (u->class == 0x474e5543432b2b00ull)
+    if (u->type == 0x474e5543432b2b00ull)
       take_destructor(e);
     __cxa_begin_catch(u);
     __cxa_end_catch();
@@ -338,16 +338,16 @@ SF_API struct tree_node *__sf_w_tree_erase(struct tree_node *n, struct tree_node
   return ERASE(n, header);
 }
 
-#define LIST(NAME, MANGLED, PARAMETERS, LOG, CALL)                                                                     \
-  extern void MANGLED PARAMETERS WEAK;                                                                                 \
-  SF_API void __sf_w_list_##NAME PARAMETERS {                                                                          \
-    LOG;                                                                                                               \
-    CALL;                                                                                                              \
+#define LIST(NAME, MANGLED, PARAMETERS, LOG, CALL) \
+  extern void MANGLED PARAMETERS WEAK;             \
+  SF_API void __sf_w_list_##NAME PARAMETERS {      \
+    LOG;                                           \
+    CALL;                                          \
   }
 LIST(hook, _ZNSt8__detail15_List_node_base7_M_hookEPS0_, (struct list_node * n, struct list_node *at),
      (__sf_log(n, 16), __sf_log(at, 16), __sf_log(at->previous, 16)), _ZNSt8__detail15_List_node_base7_M_hookEPS0_(n, at))
-LIST(unhook, _ZNSt8__detail15_List_node_base9_M_unhookEv, (struct list_node * n),
-     (__sf_log(n->next, 16), __sf_log(n->previous, 16)), _ZNSt8__detail15_List_node_base9_M_unhookEv(n))
+LIST(unhook, _ZNSt8__detail15_List_node_base9_M_unhookEv, (struct list_node * n), (__sf_log(n->next, 16), __sf_log(n->previous, 16)),
+     _ZNSt8__detail15_List_node_base9_M_unhookEv(n))
 LIST(transfer, _ZNSt8__detail15_List_node_base11_M_transferEPS0_S1_,
      (struct list_node * at, struct list_node *first, struct list_node *last),
      (__sf_log(at, 16), __sf_log(at->previous, 16), __sf_log(first, 16), __sf_log(first->previous, 16), __sf_log(last, 16),
@@ -363,8 +363,7 @@ static void log_list(struct list_node *n) {
 LIST(reverse, _ZNSt8__detail15_List_node_base10_M_reverseEv, (struct list_node * n), log_list(n),
      _ZNSt8__detail15_List_node_base10_M_reverseEv(n))
 LIST(swap, _ZNSt8__detail15_List_node_base4swapERS0_S1_, (struct list_node * a, struct list_node *b),
-     (__sf_log(a, 16), __sf_log(a->next, 16), __sf_log(a->previous, 16), __sf_log(b, 16), __sf_log(b->next, 16),
-      __sf_log(b->previous, 16)),
+     (__sf_log(a, 16), __sf_log(a->next, 16), __sf_log(a->previous, 16), __sf_log(b, 16), __sf_log(b->next, 16), __sf_log(b->previous, 16)),
      _ZNSt8__detail15_List_node_base4swapERS0_S1_(a, b))
 
 /* struct _Prime_rehash_policy: a float, and the size at which to grow. */
@@ -447,36 +446,41 @@ static struct stream_iterator put_number(struct stream_iterator to, struct strea
   return to;
 }
 
-#define FOR_EACH_NUMBER(DO)                                                                                            \
-  DO(b, bool) DO(l, long) DO(m, unsigned long) DO(x, long long) DO(y, unsigned long long) DO(d, double) DO(e, long double) DO(PKv, const void *)
+#define FOR_EACH_NUMBER(DO) \
+  DO(b, bool)               \
+  DO(l, long) DO(m, unsigned long) DO(x, long long) DO(y, unsigned long long) DO(d, double) DO(e, long double) DO(PKv, const void *)
 #define NUM_PUT(CODE) _ZNKSt7num_putIcSt19ostreambuf_iteratorIcSt11char_traitsIcEEE6do_putES3_RSt8ios_basec##CODE
-#define PUT(CODE, TYPE)                                                                                                \
-  extern struct stream_iterator NUM_PUT(CODE)(const void *, struct stream_iterator, struct ios *, char, TYPE) WEAK;            \
-  static struct stream_iterator put_##CODE(const void *facet, struct stream_iterator to, struct ios *io, char fill, TYPE v) {  \
-    char bytes[NUMBER_BYTES];                                                                                          \
-    struct streambuf own = {.vtable = _ZTVSt15basic_streambufIcSt11char_traitsIcEE + 2,                                \
-                            .out = bytes, .out_now = bytes, .out_end = bytes + sizeof bytes};                          \
-    __sf_log(&io->width, sizeof io->width);                                                                            \
-    struct stream_iterator made = NUM_PUT(CODE)(facet, (struct stream_iterator){.to = &own}, io, fill, v);             \
-    __sf_logged(&io->width, sizeof io->width);                                                                         \
-    return put_number(to, &own, made);                                                                                 \
+#define PUT(CODE, TYPE)                                                                                                               \
+  extern struct stream_iterator NUM_PUT(CODE)(const void *, struct stream_iterator, struct ios *, char, TYPE) WEAK;                   \
+  static struct stream_iterator put_##CODE(const void *facet, struct stream_iterator to, struct ios *io, char fill, TYPE v) {         \
+    char bytes[NUMBER_BYTES];                                                                                                         \
+    struct streambuf own = {                                                                                                          \
+        .vtable = _ZTVSt15basic_streambufIcSt11char_traitsIcEE + 2, .out = bytes, .out_now = bytes, .out_end = bytes + sizeof bytes}; \
+    __sf_log(&io->width, sizeof io->width);                                                                                           \
+    struct stream_iterator made = NUM_PUT(CODE)(facet, (struct stream_iterator){.to = &own}, io, fill, v);                            \
+    __sf_logged(&io->width, sizeof io->width);                                                                                        \
+    return put_number(to, &own, made);                                                                                                \
   }
 FOR_EACH_NUMBER(PUT)
 
 #define STREAM(NAME) _ZN9__gnu_cxx18stdio_sync_filebufIcSt11char_traitsIcEE##NAME
-#define FOR_EACH_READER(DO)                                                                                            \
-  DO(_ZNKSt9exception4whatEv) DO(_ZNKSt11logic_error4whatEv) DO(_ZNKSt13runtime_error4whatEv) DO(_ZNKSt9bad_alloc4whatEv)    \
-  DO(_ZNKSt20bad_array_new_length4whatEv) DO(_ZNKSt8bad_cast4whatEv) DO(_ZNKSt10bad_typeid4whatEv)                           \
-  DO(_ZNKSt13bad_exception4whatEv) DO(_ZNKSt17bad_function_call4whatEv) DO(_ZNKSt12bad_weak_ptr4whatEv)                      \
-  DO(_ZNKSt5ctypeIcE8do_widenEc) DO(_ZNKSt5ctypeIcE9do_narrowEcc) DO(_ZNKSt5ctypeIcE10do_toupperEc) DO(_ZNKSt5ctypeIcE10do_tolowerEc)
+#define FOR_EACH_READER(DO)                                                                                                               \
+  DO(_ZNKSt9exception4whatEv)                                                                                                             \
+  DO(_ZNKSt11logic_error4whatEv)                                                                                                          \
+  DO(_ZNKSt13runtime_error4whatEv) DO(_ZNKSt9bad_alloc4whatEv) DO(_ZNKSt20bad_array_new_length4whatEv) DO(_ZNKSt8bad_cast4whatEv)         \
+      DO(_ZNKSt10bad_typeid4whatEv) DO(_ZNKSt13bad_exception4whatEv) DO(_ZNKSt17bad_function_call4whatEv) DO(_ZNKSt12bad_weak_ptr4whatEv) \
+          DO(_ZNKSt5ctypeIcE8do_widenEc) DO(_ZNKSt5ctypeIcE9do_narrowEcc) DO(_ZNKSt5ctypeIcE10do_toupperEc)                               \
+              DO(_ZNKSt5ctypeIcE10do_tolowerEc)
 #define DECLARE(MANGLED) extern void MANGLED(void) WEAK;
 FOR_EACH_READER(DECLARE)
-DECLARE(STREAM(6xsputnEPKcl)) DECLARE(STREAM(8overflowEi)) DECLARE(STREAM(4syncEv))
+DECLARE(STREAM(6xsputnEPKcl))
+DECLARE(STREAM(8overflowEi))
+DECLARE(STREAM(4syncEv))
 
 #define NUMBER(CODE, TYPE) {(void *)NUM_PUT(CODE), (void *)put_##CODE},
 #define ENTRY(MANGLED) {(void *)MANGLED, (void *)MANGLED},
-__attribute__((section("sf_clones"), used)) static const struct sf_clone library[] = {
-    FOR_EACH_READER(ENTRY) FOR_EACH_NUMBER(NUMBER){(void *)STREAM(6xsputnEPKcl), (void *)stream_put},
-    {(void *)STREAM(8overflowEi), (void *)stream_byte},
-    {(void *)STREAM(4syncEv), (void *)stream_flush},
+    __attribute__((section("sf_clones"), used)) static const struct sf_clone library[] = {
+        FOR_EACH_READER(ENTRY) FOR_EACH_NUMBER(NUMBER){(void *)STREAM(6xsputnEPKcl), (void *)stream_put},
+        {(void *)STREAM(8overflowEi), (void *)stream_byte},
+        {(void *)STREAM(4syncEv), (void *)stream_flush},
 };

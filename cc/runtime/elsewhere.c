@@ -36,7 +36,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-
 enum turn { THREAD = 0, PARTNER = 1, END = 2 };
 
 /* How often a side looks before it asks the kernel to wake it: 20 to 50 us (a pause takes 10 to 25 ns), about what a wait in
@@ -149,8 +148,8 @@ static void *partner(void *of) {
 
 /* All but those by which a run itself can fail, and those of the C library's threads. */
 static uint64_t held_back(void) {
-  return ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1) |
-           1ull << 31 | 1ull << 32);
+  return ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1) | 1ull << 31 |
+           1ull << 32);
 }
 
 static void forked(void) {

@@ -129,7 +129,8 @@ SF_API int __sf_w_poll(struct pollfd *of, nfds_t n, int timeout) {
 SF_API int __sf_w_uname(struct utsname *to) { ASKING("uname", sf_home(to), to, sizeof *to, uname(into)); }
 
 /* Both texts in one record, host first. Asked once: it may ask others. */
-SF_API int __sf_w_getnameinfo(const struct sockaddr *of, socklen_t n, char *host, socklen_t hosts, char *service, socklen_t services, int flags) {
+SF_API int __sf_w_getnameinfo(const struct sockaddr *of, socklen_t n, char *host, socklen_t hosts, char *service, socklen_t services,
+                              int flags) {
   INSIDE;
   if (sf_async())
     __sf_async.reads(of, n);

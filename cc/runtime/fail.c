@@ -257,9 +257,11 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
     sf_try_again(what, name, at, first, second);
   /* Frames kept at a wait are each run's own, and nothing tells which is right. */
   if (again && !(c->split_state & SF_SPLIT_HALF)) {
-    static const char text[] = "steadfast: the same difference in a retry: the handler is not deterministic, or what it reads has changed in memory\n"
-                               "  fix:   build with --find-nondeterminism, which names the store\n";
-    static const char two[] = "steadfast: the same difference in a retry: the handler is not deterministic, what it reads has changed in memory, or one of its two cores is always wrong\n"
+    static const char text[] =
+        "steadfast: the same difference in a retry: the handler is not deterministic, or what it reads has changed in memory\n"
+        "  fix:   build with --find-nondeterminism, which names the store\n";
+    static const char two[] = "steadfast: the same difference in a retry: the handler is not deterministic, what it reads has changed in "
+                              "memory, or one of its two cores is always wrong\n"
                               "  fix:   build with --find-nondeterminism, which names the store; if it finds none, run on other cores\n";
     sf_syscall(1, 2, (long)(sf_elsewhere() ? two : text), (sf_elsewhere() ? sizeof two : sizeof text) - 1, 0, 0, 0);
   }
@@ -360,9 +362,7 @@ void sf_leave(int status) { leave(status); }
 
 void sf_differ(const char *what, uint64_t at, uint64_t first, uint64_t second) { verdict(what, NULL, at, first, second); }
 
-void sf_differ_name(const char *what, const char *name, uint64_t first, uint64_t second) {
-  verdict(what, name, 0, first, second);
-}
+void sf_differ_name(const char *what, const char *name, uint64_t first, uint64_t second) { verdict(what, name, 0, first, second); }
 
 void sf_stop(const char *what, const char *fix) {
   struct text t;
@@ -386,9 +386,7 @@ void sf_bug(const char *what) {
 
 /* As addr2line takes it: from where the program was loaded, if that is not fixed. */
 extern const Elf64_Ehdr __ehdr_start __attribute__((visibility("hidden")));
-static uint64_t in_file(uintptr_t code) {
-  return code - (__ehdr_start.e_type == ET_DYN ? (uintptr_t)&__ehdr_start : 0);
-}
+static uint64_t in_file(uintptr_t code) { return code - (__ehdr_start.e_type == ET_DYN ? (uintptr_t)&__ehdr_start : 0); }
 
 /* Without a place: that of the call of the caller, which has a frame of its own (pass/clones.cpp). */
 SF_API _Noreturn void __sf_refuse(const char *what, const char *where) {
@@ -404,7 +402,8 @@ SF_API _Noreturn void __sf_refuse(const char *what, const char *where) {
   }
   put(&t, " reaches ");
   put(&t, what);
-  put(&t, "\n  fix:   harden the function, or name its class in a policy, steadfast-policy(5); `steadfast cc --coverage=json` lists more such places");
+  put(&t, "\n  fix:   harden the function, or name its class in a policy, steadfast-policy(5); `steadfast cc --coverage=json` lists more "
+          "such places");
   say(&t);
   leave(121);
 }

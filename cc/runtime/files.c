@@ -31,13 +31,13 @@ static int64_t open_once(int at, const char *path, int flags, mode_t mode) {
 
 static bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; }
 
-#define MODE(AFTER)                                                                                                    \
-  mode_t mode = 0;                                                                                                     \
-  if (has_mode(AFTER)) {                                                                                               \
-    va_list rest;                                                                                                      \
-    va_start(rest, AFTER);                                                                                             \
-    mode = va_arg(rest, mode_t);                                                                                       \
-    va_end(rest);                                                                                                      \
+#define MODE(AFTER)              \
+  mode_t mode = 0;               \
+  if (has_mode(AFTER)) {         \
+    va_list rest;                \
+    va_start(rest, AFTER);       \
+    mode = va_arg(rest, mode_t); \
+    va_end(rest);                \
   }
 
 SF_API int __sf_w_open(const char *path, int flags, ...) {
@@ -67,9 +67,7 @@ SF_API off_t __sf_w_lseek(int fd, off_t to, int whence) {
   CALLING("lseek", sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), (uint64_t)whence), lseek(fd, to, whence));
 }
 
-SF_API int __sf_w_access(const char *path, int how) {
-  CALLING("access", sf_mix(path_mix(path), (uint64_t)how), access(path, how));
-}
+SF_API int __sf_w_access(const char *path, int how) { CALLING("access", sf_mix(path_mix(path), (uint64_t)how), access(path, how)); }
 
 SF_API ssize_t __sf_w_pread(int fd, void *to, size_t n, off_t from) {
   not_written(fd);
@@ -103,9 +101,7 @@ SF_API ssize_t __sf_w_readlink(const char *path, char *to, size_t n) {
   READING("readlink", sf_mix(sf_mix(path_mix(path), sf_home(to)), n), to, n, readlink(path, into, n));
 }
 
-static ssize_t real(const char *path, char *to) {
-  READING("realpath", path_mix(path), to, PATH_MAX, ended(realpath(path, into)));
-}
+static ssize_t real(const char *path, char *to) { READING("realpath", path_mix(path), to, PATH_MAX, ended(realpath(path, into))); }
 
 SF_API char *__sf_w_realpath(const char *path, char *to) {
   if (!path)

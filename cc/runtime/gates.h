@@ -25,8 +25,12 @@ _Noreturn SF_COLD void sf_gate_differs(const struct sf_context *, const struct s
 SF_COLD void sf_end_phase_again(struct sf_context *, const struct sf_handler *, uint64_t phase);
 SF_COLD void sf_passed_again(struct sf_context *);
 
-static inline uint64_t gate_before(uint64_t event, uint64_t phase) { return phase > END_I ? gate(event, phase - 1) : gate(event - 1, END_E2); }
-static inline uint64_t gate_last(uint64_t event, uint64_t phase) { return phase > END_E1 ? gate(event, phase - 2) : gate(event - 1, 6 - phase); }
+static inline uint64_t gate_before(uint64_t event, uint64_t phase) {
+  return phase > END_I ? gate(event, phase - 1) : gate(event - 1, END_E2);
+}
+static inline uint64_t gate_last(uint64_t event, uint64_t phase) {
+  return phase > END_E1 ? gate(event, phase - 2) : gate(event - 1, 6 - phase);
+}
 
 static inline __attribute__((always_inline)) void end_phase(struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
   volatile uint64_t *own = phase & 1 ? &c->gate_enter : &c->gate_leave, *other = phase & 1 ? &c->gate_leave : &c->gate_enter;

@@ -27,11 +27,10 @@
 #define SMALL 2048
 #define SIZES 40
 
-
 /* Of a page: 0 never given out, or 1 + its size class, or LARGE. `index`: in a large block, pages before this one. */
 #define LARGE 255
 struct page {
-  uint8_t class;
+  uint8_t size_class;
   uint32_t index;
   uint32_t count; /* in the first page of a large block: how many */
 };
@@ -123,7 +122,7 @@ static struct page *page_of(struct heap *h, uintptr_t at) { return h->pages + (a
 
 static void describe(struct heap *h, uintptr_t at, size_t pages) {
   for (size_t i = 0; i < pages; i++)
-    *page_of(h, at + i * PAGE) = (struct page){.class = LARGE, .index = (uint32_t)i, .count = (uint32_t)pages};
+    *page_of(h, at + i * PAGE) = (struct page){.size_class = LARGE, .index = (uint32_t)i, .count = (uint32_t)pages};
 }
 
 static uintptr_t take_large(struct heap *h, int kind, size_t pages) {
@@ -168,26 +167,26 @@ void *sf_heap_take(enum sf_kind kind, size_t alignment, size_t bytes) {
     bytes = (bytes + alignment - 1) & ~(alignment - 1);
   uintptr_t at = 0;
   pthread_mutex_lock(&lock);
-  int class = 0;
-  while (class < size_count && (sizes[class] < bytes || sizes[class] % alignment != 0))
-    class++;
-  if (class < size_count) {
-    if (h->free_count[class] == 0) {
+  int size_class = 0;
+  while (size_class < size_count && (sizes[size_class] < bytes || sizes[size_class] % alignment != 0))
+    size_class++;
+  if (size_class < size_count) {
+    if (h->free_count[size_class] == 0) {
       uintptr_t run = fresh(h, (int)kind, RUN);
       if (run) {
         for (size_t i = 0; i < RUN / PAGE; i++)
-          *page_of(h, run + i * PAGE) = (struct page){.class = (uint8_t)(1 + class), .index = (uint32_t)i};
+          *page_of(h, run + i * PAGE) = (struct page){.size_class = (uint8_t)(1 + size_class), .index = (uint32_t)i};
         if (kind == SF_CRC)
           first_checks(run, RUN);
-        for (size_t k = RUN / sizes[class]; k-- > 0;) {
-          if (h->free_count[class] == h->free_room[class])
-            h->free_small[class] = longer(h->free_small[class], sizeof(uintptr_t), &h->free_room[class]);
-          h->free_small[class][h->free_count[class]++] = run + k * sizes[class];
+        for (size_t k = RUN / sizes[size_class]; k-- > 0;) {
+          if (h->free_count[size_class] == h->free_room[size_class])
+            h->free_small[size_class] = longer(h->free_small[size_class], sizeof(uintptr_t), &h->free_room[size_class]);
+          h->free_small[size_class][h->free_count[size_class]++] = run + k * sizes[size_class];
         }
       }
     }
-    if (h->free_count[class])
-      at = h->free_small[class][--h->free_count[class]];
+    if (h->free_count[size_class])
+      at = h->free_small[size_class][--h->free_count[size_class]];
   } else {
     uintptr_t before = h->next;
     at = take_large(h, (int)kind, (bytes + PAGE - 1) / PAGE);
@@ -203,14 +202,14 @@ void *sf_heap_take(enum sf_kind kind, size_t alignment, size_t bytes) {
 struct sf_span sf_heap_block(uintptr_t at) {
   struct heap *h = &heaps[at >= SF_CRC_BASE];
   struct page *p = page_of(h, at);
-  if (p->class == LARGE) {
+  if (p->size_class == LARGE) {
     uintptr_t begin = (at & ~(PAGE - 1)) - p->index * PAGE;
     return (struct sf_span){begin, page_of(h, begin)->count * PAGE};
   }
-  if (p->class == 0)
+  if (p->size_class == 0)
     return (struct sf_span){0};
   uintptr_t run = (at & ~(PAGE - 1)) - p->index * PAGE;
-  size_t size = sizes[p->class - 1];
+  size_t size = sizes[p->size_class - 1];
   return (struct sf_span){run + (at - run) / size * size, size};
 }
 
@@ -230,15 +229,15 @@ void sf_heap_free(void *p) {
     sf_differ("memory is freed that was not given out", at, b.at, b.length);
   sf_kept_end(b);
   struct page *page = page_of(h, at);
-  if (page->class == LARGE) {
+  if (page->size_class == LARGE) {
     if (h->large_count == h->large_room)
       h->free_large = longer(h->free_large, sizeof *h->free_large, &h->large_room);
     h->free_large[h->large_count++] = (struct free_block){at, b.length / PAGE};
   } else {
-    int class = page->class - 1;
-    if (h->free_count[class] == h->free_room[class])
-      h->free_small[class] = longer(h->free_small[class], sizeof(uintptr_t), &h->free_room[class]);
-    h->free_small[class][h->free_count[class]++] = at;
+    int size_class = page->size_class - 1;
+    if (h->free_count[size_class] == h->free_room[size_class])
+      h->free_small[size_class] = longer(h->free_small[size_class], sizeof(uintptr_t), &h->free_room[size_class]);
+    h->free_small[size_class][h->free_count[size_class]++] = at;
   }
   pthread_mutex_unlock(&lock);
 }

@@ -45,24 +45,24 @@ static void take_out(size_t first, size_t end) {
 }
 
 SF_API void __sf_state_keeps(const void *p, size_t length) {
-  struct sf_span new = {(uintptr_t)p, length};
-  if (sf_is_crc(new.at))
+  struct sf_span added = {(uintptr_t)p, length};
+  if (sf_is_crc(added.at))
     sf_stop("a library keeps and writes memory that has checksums", "take the object out of what crc protects; dup may have such parts");
-  if (!sf_is_dup(new.at) || length == 0)
+  if (!sf_is_dup(added.at) || length == 0)
     return;
-  struct sf_span object = sf_object(new.at);
-  if (length > object.at + object.length - new.at)
+  struct sf_span object = sf_object(added.at);
+  if (length > object.at + object.length - added.at)
     sf_stop("a policy's `keeps` names more bytes than the object has", "give the size of what the library keeps, as its header says");
   pthread_mutex_lock(&lock);
-  size_t first = from(new.at), end = first;
-  if (first < count && kept[first].at <= new.at && new.at + length <= kept[first].at + kept[first].length) {
+  size_t first = from(added.at), end = first;
+  if (first < count && kept[first].at <= added.at && added.at + length <= kept[first].at + kept[first].length) {
     pthread_mutex_unlock(&lock);
     return;
   }
-  for (; end < count && kept[end].at < new.at + new.length; end++) { /* all that it overlaps becomes one with it */
-    uintptr_t low = kept[end].at < new.at ? kept[end].at : new.at;
-    uintptr_t high = kept[end].at + kept[end].length, mine = new.at + new.length;
-    new = (struct sf_span){low, (high > mine ? high : mine) - low};
+  for (; end < count && kept[end].at < added.at + added.length; end++) { /* all that it overlaps becomes one with it */
+    uintptr_t low = kept[end].at < added.at ? kept[end].at : added.at;
+    uintptr_t high = kept[end].at + kept[end].length, mine = added.at + added.length;
+    added = (struct sf_span){low, (high > mine ? high : mine) - low};
   }
   take_out(first, end);
   if (count == room) {
@@ -77,10 +77,10 @@ SF_API void __sf_state_keeps(const void *p, size_t length) {
   }
   for (size_t i = count; i > first; i--)
     kept[i] = kept[i - 1];
-  kept[first] = new;
+  kept[first] = added;
   count++;
   pthread_mutex_unlock(&lock);
-  sf_state_written(new.at, new.length); /* no checksum of the scrubber's is about these bytes */
+  sf_state_written(added.at, added.length); /* no checksum of the scrubber's is about these bytes */
 }
 
 /* A block is given back. From now on its bytes have a copy again, whoever is given them next, and the scrubber looks at them. */

@@ -45,7 +45,8 @@ static void lock(void) {
 static void unlock(void) { atomic_store(&busy, 0); }
 
 _Noreturn static void stop(const char *text) {
-  sf_stop(text, "make room for it, or see the descriptor's other end; `late-errors next-call` in a policy hands such an error to the next call");
+  sf_stop(text,
+          "make room for it, or see the descriptor's other end; `late-errors next-call` in a policy hands such an error to the next call");
 }
 
 static const char *handler(char *into, size_t room) {
@@ -81,10 +82,21 @@ static bool of_the_network(int fd, int error) {
   if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
     return false;
   switch (error) {
-  case EPIPE: case ECONNRESET: case ECONNABORTED: case ECONNREFUSED: case ENOTCONN: case ETIMEDOUT: case ESHUTDOWN:
-  case ENETDOWN: case ENETUNREACH: case ENETRESET: case EHOSTDOWN: case EHOSTUNREACH:
+  case EPIPE:
+  case ECONNRESET:
+  case ECONNABORTED:
+  case ECONNREFUSED:
+  case ENOTCONN:
+  case ETIMEDOUT:
+  case ESHUTDOWN:
+  case ENETDOWN:
+  case ENETUNREACH:
+  case ENETRESET:
+  case EHOSTDOWN:
+  case EHOSTUNREACH:
     return true;
-  case EPERM: case ENOBUFS: /* a packet filter, a full queue: a datagram is lost there */
+  case EPERM:
+  case ENOBUFS: /* a packet filter, a full queue: a datagram is lost there */
     return type == SOCK_DGRAM || type == SOCK_RAW;
   default:
     return false;

@@ -48,7 +48,8 @@ static void thread_end(void *of) {
   sf_unmap(__sf_tls.table, ((__sf_tls.index_mask >> 3) + 1) * 9);
   sf_unmap(c->entries, c->capacity * sizeof *c->entries);
   sf_unmap(c->news, c->capacity * sizeof *c->news);
-  struct sf_buffer *all[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks, &c->parts, &c->crcs, &c->trace, &c->waits, &c->kept};
+  struct sf_buffer *all[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks,
+                             &c->parts, &c->crcs,   &c->trace, &c->waits,    &c->kept};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i]->base) {
       sf_unmap(all[i]->base, all[i]->size);
@@ -203,9 +204,7 @@ SF_API void *__sf_w_realloc(void *p, size_t n) {
     return NULL;
   }
   bool kept = unlikely(sf_state()) && sf_is_heap(p);
-  void *q = !kept                        ? __sf_w_malloc(n)
-            : sf_is_dup((uintptr_t)p) ? __sf_state.take_dup(n)
-                                      : __sf_state.take_crc(n);
+  void *q = !kept ? __sf_w_malloc(n) : sf_is_dup((uintptr_t)p) ? __sf_state.take_dup(n) : __sf_state.take_crc(n);
   if (!q)
     return NULL;
   size_t had = kept ? __sf_state.size(p) : sf_async() ? usable_once(p) : malloc_usable_size(p), bytes = had < n ? had : n;
@@ -446,7 +445,8 @@ static size_t room(struct sf_context *c, int fd, int flags, size_t n) {
   for (; d < end; d++)
     if (d->data && (int)d->arguments[0] == fd && d->arguments[2] == 0)
       waiting += ((struct sf_record *)(c->queue.base + d->data - 1))->length;
-  uint32_t used = memory[SK_MEMINFO_WMEM_QUEUED] > memory[SK_MEMINFO_WMEM_ALLOC] ? memory[SK_MEMINFO_WMEM_QUEUED] : memory[SK_MEMINFO_WMEM_ALLOC];
+  uint32_t used =
+      memory[SK_MEMINFO_WMEM_QUEUED] > memory[SK_MEMINFO_WMEM_ALLOC] ? memory[SK_MEMINFO_WMEM_QUEUED] : memory[SK_MEMINFO_WMEM_ALLOC];
   uint32_t all = memory[SK_MEMINFO_SNDBUF];
   size_t free = used < all ? ((size_t)all - used) / 4 * 3 : 0;
   if (likely(waiting + n <= free) || !((flags > 0 && flags & MSG_DONTWAIT) || fcntl(fd, F_GETFL) & O_NONBLOCK))
@@ -585,7 +585,7 @@ static void leave(const struct sf_deferred *d, struct sf_record *r) {
   }
   size_t all = n;
   while (n) {
-    ssize_t w = flags < 0  ? write(fd, bytes, n)
+    ssize_t w = flags < 0 ? write(fd, bytes, n)
                 : address ? sendto(fd, bytes, n, flags | MSG_NOSIGNAL, (const struct sockaddr *)(bytes + n), (socklen_t)address)
                           : send(fd, bytes, n, flags | MSG_NOSIGNAL);
     if (w < 0 && errno == EINTR)
@@ -727,19 +727,18 @@ SF_API int __sf_w_vprintf(const char *format, va_list list) {
   return print("printf", stdout, -1, format, list);
 }
 
-#define VARIADIC(NAME, PARAMETERS, LAST, CALL)                                                                         \
-  SF_API int __sf_w_##NAME PARAMETERS {                                                                                \
-    va_list list;                                                                                                      \
-    va_start(list, LAST);                                                                                              \
-    int n = CALL;                                                                                                      \
-    va_end(list);                                                                                                      \
-    return n;                                                                                                          \
+#define VARIADIC(NAME, PARAMETERS, LAST, CALL) \
+  SF_API int __sf_w_##NAME PARAMETERS {        \
+    va_list list;                              \
+    va_start(list, LAST);                      \
+    int n = CALL;                              \
+    va_end(list);                              \
+    return n;                                  \
   }
 VARIADIC(fprintf, (FILE * file, const char *format, ...), format, print("fprintf", file, -1, format, list))
 VARIADIC(printf, (const char *format, ...), format, print("printf", stdout, -1, format, list))
 VARIADIC(dprintf, (int fd, const char *format, ...), format, print("dprintf", NULL, fd, format, list))
-VARIADIC(__fprintf_chk, (FILE * file, int flag, const char *format, ...), format,
-         ((void)flag, print("fprintf", file, -1, format, list)))
+VARIADIC(__fprintf_chk, (FILE * file, int flag, const char *format, ...), format, ((void)flag, print("fprintf", file, -1, format, list)))
 VARIADIC(__printf_chk, (int flag, const char *format, ...), format, ((void)flag, print("printf", stdout, -1, format, list)))
 VARIADIC(__dprintf_chk, (int fd, int flag, const char *format, ...), format, ((void)flag, print("dprintf", NULL, fd, format, list)))
 #define LOG(PRIORITY) print_to("syslog", (struct output){.fd = -1, .flags = OF_THE_LOG - (PRIORITY)}, format, list)

@@ -155,7 +155,7 @@ static int try_for_a_while(void *lock, taker take) {
 }
 
 static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
-  taker attempt = take == take_mutex  ? try_mutex
+  taker attempt = take == take_mutex   ? try_mutex
                   : take == take_read  ? try_read
                   : take == take_write ? try_write
                   : take == take_spin  ? try_spin
@@ -437,7 +437,7 @@ void sf_locks_release(struct sf_context *c) {
   for (size_t i = 0; i < n; i++) {
     /* Made by this handler, and still locked by it: now for all to see. */
     for (; l[i].made && l[i].held < l[i].count; l[i].held++)
-      (l[i].kind == MUTEX ? pthread_mutex_lock(l[i].lock)
+      (l[i].kind == MUTEX  ? pthread_mutex_lock(l[i].lock)
        : l[i].kind == SPIN ? pthread_spin_lock(l[i].lock)
        : l[i].kind == READ ? pthread_rwlock_rdlock(l[i].lock)
                            : pthread_rwlock_wrlock(l[i].lock));
@@ -451,15 +451,15 @@ void sf_locks_release(struct sf_context *c) {
   publish(c, 0, n);
 }
 
-#define LOCK(NAME, KIND, TAKER, ...)                                                                                   \
-  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
-    INSIDE;                                                                                                            \
-    return take(c, #NAME, lock, KIND, TAKER, NULL);                                                                    \
+#define LOCK(NAME, KIND, TAKER, ...)                \
+  SF_API int __sf_w_##NAME(void *lock) {            \
+    INSIDE;                                         \
+    return take(c, #NAME, lock, KIND, TAKER, NULL); \
   }
-#define UNLOCK(NAME, KIND)                                                                                             \
-  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
-    INSIDE;                                                                                                            \
-    return release(c, lock, KIND);                                                                                     \
+#define UNLOCK(NAME, KIND)               \
+  SF_API int __sf_w_##NAME(void *lock) { \
+    INSIDE;                              \
+    return release(c, lock, KIND);       \
   }
 LOCK(pthread_mutex_lock, MUTEX, take_mutex)
 LOCK(pthread_mutex_trylock, MUTEX, try_mutex)
@@ -497,23 +497,23 @@ static int made(struct sf_context *c, void *lock, uint32_t kind, int failed) {
   return 0;
 }
 
-#define MAKE(NAME, TYPE, KIND, ...)                                                                                    \
-  SF_API int __sf_w_##NAME __VA_ARGS__ {                                                                               \
-    INSIDE;                                                                                                            \
-    int failed;                                                                                                        \
-    LOGGED((void *)lock, sizeof(TYPE), failed = NAME(lock, with));                                                         \
-    return made(c, (void *)lock, KIND, failed);                                                                        \
+#define MAKE(NAME, TYPE, KIND, ...)                                \
+  SF_API int __sf_w_##NAME __VA_ARGS__ {                           \
+    INSIDE;                                                        \
+    int failed;                                                    \
+    LOGGED((void *)lock, sizeof(TYPE), failed = NAME(lock, with)); \
+    return made(c, (void *)lock, KIND, failed);                    \
   }
 MAKE(pthread_mutex_init, pthread_mutex_t, MUTEX, (pthread_mutex_t * lock, const pthread_mutexattr_t *with))
 MAKE(pthread_rwlock_init, pthread_rwlock_t, WRITE, (pthread_rwlock_t * lock, const pthread_rwlockattr_t *with))
 MAKE(pthread_spin_init, pthread_spinlock_t, SPIN, (pthread_spinlock_t * lock, int with))
 
 /* After V, and after this handler has unlocked it. */
-#define UNMAKE(NAME)                                                                                                   \
-  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
-    INSIDE;                                                                                                            \
-    sf_defer_last(c, #NAME, (void *)NAME, lock);                                                                       \
-    return 0;                                                                                                          \
+#define UNMAKE(NAME)                             \
+  SF_API int __sf_w_##NAME(void *lock) {         \
+    INSIDE;                                      \
+    sf_defer_last(c, #NAME, (void *)NAME, lock); \
+    return 0;                                    \
   }
 UNMAKE(pthread_mutex_destroy)
 UNMAKE(pthread_rwlock_destroy)
@@ -521,11 +521,11 @@ UNMAKE(pthread_spin_destroy)
 UNMAKE(pthread_cond_destroy)
 
 /* What only fills memory of the program. */
-#define FILL(NAME, TYPE, PARAMETERS, ...)                                                                              \
-  SF_API int __sf_w_##NAME PARAMETERS {                                                                                \
-    int failed;                                                                                                        \
-    LOGGED(to, sizeof(TYPE), failed = NAME(__VA_ARGS__));                                                              \
-    return failed;                                                                                                     \
+#define FILL(NAME, TYPE, PARAMETERS, ...)                 \
+  SF_API int __sf_w_##NAME PARAMETERS {                   \
+    int failed;                                           \
+    LOGGED(to, sizeof(TYPE), failed = NAME(__VA_ARGS__)); \
+    return failed;                                        \
   }
 FILL(pthread_cond_init, pthread_cond_t, (pthread_cond_t * to, const pthread_condattr_t *with), to, with)
 FILL(pthread_mutexattr_init, pthread_mutexattr_t, (pthread_mutexattr_t * to), to)

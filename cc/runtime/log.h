@@ -39,7 +39,8 @@ extern __thread struct sf_copying sf_copying __attribute__((tls_model(SF_TLS_MOD
 
 /* restore.c */
 struct sf_put sf_put_back(struct sf_context *);
-uint64_t sf_change_over(struct sf_context *, size_t ranges, uint64_t *sum); /* N is kept, O put back: bits that are wrong, and the sum of O */
+uint64_t sf_change_over(struct sf_context *, size_t ranges,
+                        uint64_t *sum); /* N is kept, O put back: bits that are wrong, and the sum of O */
 const char *sf_roll_back(struct sf_context *);
 
 /* compare.c: V 1, 4, 5. */
@@ -155,8 +156,7 @@ static inline uint64_t weigh(uint64_t where, uint64_t old) { return where ^ old;
    itself may be what was struck. */
 static inline bool key_holds(struct sf_context *c) {
   uint64_t key = (c->epoch << SF_EPOCH_SHIFT) + __sf_tls.delta;
-  return (__sf_tls.delta & ~((uint64_t)1 << SF_EPOCH_SHIFT)) == 0 && __sf_tls.epoch_key == key &&
-         __sf_tls.key_whole == (key | BYTES);
+  return (__sf_tls.delta & ~((uint64_t)1 << SF_EPOCH_SHIFT)) == 0 && __sf_tls.epoch_key == key && __sf_tls.key_whole == (key | BYTES);
 }
 
 /* Both logs have the same words, and the key is the run's. */

@@ -91,7 +91,8 @@ SF_API void __sf_output(const void *bytes, uint64_t length, uint64_t skip) {
     return;
   }
   struct sf_part *p = (struct sf_part *)c->parts.base + c->part_cursor;
-  if (unlikely(c->part_cursor >= c->parts.used / sizeof *p || (uintptr_t)p->bytes != sf_home(bytes) || p->length != length || p->kind != kind))
+  if (unlikely(c->part_cursor >= c->parts.used / sizeof *p || (uintptr_t)p->bytes != sf_home(bytes) || p->length != length ||
+               p->kind != kind))
     sf_differ("the runs send different bytes", (uint64_t)bytes, 0, length);
   if (!skip) {
     p->crc = sf_crc32c(0, bytes, length);
@@ -175,8 +176,7 @@ static bool written_whole(struct sf_context *c, uintptr_t low, uintptr_t high) {
 void sf_finish_outputs(struct sf_context *c) {
   struct sf_part *p = (struct sf_part *)c->parts.base, *end = p + c->parts.used / sizeof *p;
   for (; p != end; p++) {
-    if (p->kind != SF_PART_NAMED ||
-        (p->length > SHORT && !touched(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length)))
+    if (p->kind != SF_PART_NAMED || (p->length > SHORT && !touched(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length)))
       continue;
     uint32_t crc = sf_crc32c(0, sf_own((void *)p->bytes), p->length);
     if (unlikely(crc != p->crc) && written_whole(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length))

@@ -23,7 +23,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-
 static inline bool kept(const void *p) { return sf_is_dup((uintptr_t)p) || sf_is_crc((uintptr_t)p); }
 
 static void before(const void *to, size_t n) {
@@ -46,12 +45,12 @@ static void room(const void *to, size_t n) {
 /* A call that writes at most ROOM bytes to TO, of which DID were. FILLS: nobody says how many. */
 #define WRITES(TYPE, TO, ROOM, CALL, DID) CALLS(before, TYPE, TO, ROOM, CALL, DID)
 #define FILLS(TYPE, TO, ROOM, CALL) CALLS(room, TYPE, TO, ROOM, CALL, ROOM)
-#define CALLS(BEFORE, TYPE, TO, ROOM, CALL, DID)                                                                       \
-  BEFORE(TO, ROOM);                                                                                                    \
-  TYPE r = CALL;                                                                                                       \
-  int kept_errno = errno;                                                                                              \
-  after(TO, DID);                                                                                                      \
-  errno = kept_errno;                                                                                                  \
+#define CALLS(BEFORE, TYPE, TO, ROOM, CALL, DID) \
+  BEFORE(TO, ROOM);                              \
+  TYPE r = CALL;                                 \
+  int kept_errno = errno;                        \
+  after(TO, DID);                                \
+  errno = kept_errno;                            \
   return r
 
 SF_API void *__sf_s_memcpy(void *to, const void *from, size_t n) {
@@ -139,13 +138,13 @@ static int format(char *to, size_t room, const char *how, va_list list) {
   __sf_s_memcpy(to, small, length + 1);
   return n;
 }
-#define PRINTS(NAME, PARAMETERS, ROOM)                                                                                 \
-  SF_API int __sf_s_##NAME PARAMETERS {                                                                                \
-    va_list list;                                                                                                      \
-    va_start(list, how);                                                                                               \
-    int n = format(to, ROOM, how, list);                                                                               \
-    va_end(list);                                                                                                      \
-    return n;                                                                                                          \
+#define PRINTS(NAME, PARAMETERS, ROOM)   \
+  SF_API int __sf_s_##NAME PARAMETERS {  \
+    va_list list;                        \
+    va_start(list, how);                 \
+    int n = format(to, ROOM, how, list); \
+    va_end(list);                        \
+    return n;                            \
   }
 PRINTS(snprintf, (char *to, size_t room, const char *how, ...), room)
 PRINTS(sprintf, (char *to, const char *how, ...), SIZE_MAX >> 1)
@@ -196,12 +195,12 @@ static void named(bool is, const struct sockaddr *a, socklen_t *length, size_t h
   after(a, least(had, *length));
   after(length, sizeof *length);
 }
-#define NAMES(TYPE, CALL)                                                                                              \
-  size_t had = room_for_name(a, length);                                                                               \
-  TYPE r = CALL;                                                                                                       \
-  int kept_errno = errno;                                                                                              \
-  named(r >= 0, a, length, had);                                                                                       \
-  errno = kept_errno;                                                                                                  \
+#define NAMES(TYPE, CALL)                \
+  size_t had = room_for_name(a, length); \
+  TYPE r = CALL;                         \
+  int kept_errno = errno;                \
+  named(r >= 0, a, length, had);         \
+  errno = kept_errno;                    \
   return r
 SF_API int __sf_s_accept(int fd, struct sockaddr *a, socklen_t *length) { NAMES(int, accept(fd, a, length)); }
 SF_API int __sf_s_accept4(int fd, struct sockaddr *a, socklen_t *length, int flags) { NAMES(int, accept4(fd, a, length, flags)); }
@@ -217,7 +216,7 @@ SF_API ssize_t __sf_s_recvfrom(int fd, void *to, size_t n, int flags, struct soc
   errno = kept_errno;
   return r;
 }
-SF_API size_t __sf_s_fread(void *to, size_t size, size_t n, FILE *file) { FILLS(size_t, to, size * n, fread(to, size, n, file)); }
+SF_API size_t __sf_s_fread(void *to, size_t size, size_t n, FILE *file) { FILLS(size_t, to, size *n, fread(to, size, n, file)); }
 SF_API char *__sf_s_fgets(char *to, int n, FILE *file) { FILLS(char *, to, (size_t)n, fgets(to, n, file)); }
 SF_API int __sf_s_inet_pton(int family, const char *from, void *to) {
   uint8_t bytes[16];
@@ -238,11 +237,11 @@ static void after_each(const struct iovec *v, size_t count, size_t got) {
     got -= n;
   }
 }
-#define READS_EACH(v, count, CALL)                                                                                     \
-  look(v, (size_t)(count) * sizeof *(v));                                                                              \
-  each(v, (size_t)(count), before);                                                                                    \
-  ssize_t r = CALL;                                                                                                    \
-  int kept_errno = errno;                                                                                              \
+#define READS_EACH(v, count, CALL)        \
+  look(v, (size_t)(count) * sizeof *(v)); \
+  each(v, (size_t)(count), before);       \
+  ssize_t r = CALL;                       \
+  int kept_errno = errno;                 \
   after_each(v, (size_t)(count), GOT(r))
 SF_API ssize_t __sf_s_readv(int fd, const struct iovec *v, int count) {
   READS_EACH(v, count, readv(fd, v, count));
@@ -340,8 +339,8 @@ SF_API void *__sf_s_reallocarray(void *p, size_t n, size_t size) {
 
 /* Memory that C++ gives back; what is not protected, to whoever gave it out. */
 #define WEAK __attribute__((weak))
-#define DELETES(NAME, MANGLED, PARAMETERS, ARGUMENTS)                                                                  \
-  extern void MANGLED PARAMETERS WEAK;                                                                                 \
+#define DELETES(NAME, MANGLED, PARAMETERS, ARGUMENTS) \
+  extern void MANGLED PARAMETERS WEAK;                \
   SF_API void __sf_s_delete##NAME PARAMETERS { sf_is_heap(p) ? sf_heap_free(p) : MANGLED ARGUMENTS; }
 DELETES(, _ZdlPv, (void *p), (p))
 DELETES(_array, _ZdaPv, (void *p), (p))
@@ -363,7 +362,8 @@ extern size_t _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm(void *, size_
 #define POLICY_BYTES 16
 SF_API struct rehash_answer __sf_s_need_rehash(void *p, size_t buckets, size_t elements, size_t more) {
   look(p, POLICY_BYTES);
-  WRITES(struct rehash_answer, p, POLICY_BYTES, _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm(p, buckets, elements, more), POLICY_BYTES);
+  WRITES(struct rehash_answer, p, POLICY_BYTES, _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm(p, buckets, elements, more),
+         POLICY_BYTES);
 }
 SF_API size_t __sf_s_next_bucket(void *p, size_t n) {
   look(p, POLICY_BYTES);
@@ -407,78 +407,74 @@ static bool product(size_t a, size_t b, size_t *bytes) {
   return false;
 }
 
-#define KIND(name, kind)                                                                                               \
-  SF_API void *__sf_s_##name##_malloc(size_t n) { return sf_heap_take(kind, 16, n); }                                  \
-  SF_API void *__sf_s_##name##_calloc(size_t a, size_t b) {                                                            \
-    size_t n;                                                                                                          \
-    return product(a, b, &n) ? zeroed(kind, 16, n) : NULL;                                                             \
-  }                                                                                                                    \
-  SF_API void *__sf_s_##name##_realloc(void *p, size_t n) { return p ? __sf_s_realloc(p, n) : sf_heap_take(kind, 16, n); } \
-  SF_API void *__sf_s_##name##_aligned_alloc(size_t alignment, size_t n) { return sf_heap_take(kind, alignment, n); }  \
-  SF_API int __sf_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                  \
-    void *p = sf_heap_take(kind, alignment, n);                                                                        \
-    if (!p)                                                                                                            \
-      return ENOMEM;                                                                                                   \
-    before(out, sizeof *out);                                                                                          \
-    *out = p;                                                                                                          \
-    after(out, sizeof *out);                                                                                           \
-    return 0;                                                                                                          \
-  }                                                                                                                    \
-  SF_API char *__sf_s_##name##_strdup(const char *s) {                                                                 \
-    size_t n = strlen(s) + 1;                                                                                          \
-    char *p = sf_heap_take(kind, 16, n);                                                                               \
-    return p ? __sf_s_memcpy(p, s, n) : NULL;                                                                          \
-  }                                                                                                                    \
-  SF_API void *__sf_w_s_##name##_malloc(size_t n) { return given(name_memory, kind, 16, n, false); }                   \
-  SF_API void *__sf_w_s_##name##_calloc(size_t a, size_t b) {                                                          \
-    size_t n;                                                                                                          \
-    return product(a, b, &n) ? given(name_memory, kind, 16, n, true) : NULL;                                           \
-  }                                                                                                                    \
-  SF_API void *__sf_w_s_##name##_aligned_alloc(size_t alignment, size_t n) {                                           \
-    return given(name_memory, kind, alignment, n, false);                                                              \
-  }                                                                                                                    \
-  SF_API int __sf_w_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                \
-    void *p = given(name_memory, kind, alignment, n, false);                                                           \
-    if (!p)                                                                                                            \
-      return ENOMEM;                                                                                                   \
-    LOGGED(out, sizeof *out, *out = p);                                                                                \
-    return 0;                                                                                                          \
-  }                                                                                                                    \
-  SF_API char *__sf_w_s_##name##_strdup(const char *s) {                                                               \
-    size_t n = strlen(s) + 1;                                                                                          \
-    void *p = given(name_memory, kind, 16, n, false);                                                                  \
-    if (p)                                                                                                             \
-      __sf_memcpy(sf_own(p), s, n);                                                                                    \
-    return p;                                                                                                          \
-  }                                                                                                                    \
-  SF_API void *__sf_w_s_##name##_realloc(void *p, size_t n) {                                                          \
-    if (p)                                                                                                             \
-      return __sf_w_realloc(p, n);                                                                                     \
-    return given(name_memory, kind, 16, n, false);                                                                     \
-  }                                                                                                                    \
-  SF_API void *__sf_s_##name##_new(size_t n) { return or_throw(sf_heap_take(kind, 16, n ? n : 1)); }                   \
-  SF_API void *__sf_s_##name##_new_nothrow(size_t n, const void *tag) {                                                \
-    (void)tag;                                                                                                         \
-    return sf_heap_take(kind, 16, n ? n : 1);                                                                          \
-  }                                                                                                                    \
-  SF_API void *__sf_s_##name##_new_aligned(size_t n, size_t alignment) {                                               \
-    return or_throw(sf_heap_take(kind, alignment, n ? n : 1));                                                         \
-  }                                                                                                                    \
-  SF_API void *__sf_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                          \
-    (void)tag;                                                                                                         \
-    return sf_heap_take(kind, alignment, n ? n : 1);                                                                   \
-  }                                                                                                                    \
-  SF_API void *__sf_w_s_##name##_new(size_t n) { return or_throw(given(name_memory, kind, 16, n ? n : 1, false)); }    \
-  SF_API void *__sf_w_s_##name##_new_nothrow(size_t n, const void *tag) {                                              \
-    (void)tag;                                                                                                         \
-    return given(name_memory, kind, 16, n ? n : 1, false);                                                             \
-  }                                                                                                                    \
-  SF_API void *__sf_w_s_##name##_new_aligned(size_t n, size_t alignment) {                                             \
-    return or_throw(given(name_memory, kind, alignment, n ? n : 1, false));                                            \
-  }                                                                                                                    \
-  SF_API void *__sf_w_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                        \
-    (void)tag;                                                                                                         \
-    return given(name_memory, kind, alignment, n ? n : 1, false);                                                      \
+#define KIND(name, kind)                                                                                                              \
+  SF_API void *__sf_s_##name##_malloc(size_t n) { return sf_heap_take(kind, 16, n); }                                                 \
+  SF_API void *__sf_s_##name##_calloc(size_t a, size_t b) {                                                                           \
+    size_t n;                                                                                                                         \
+    return product(a, b, &n) ? zeroed(kind, 16, n) : NULL;                                                                            \
+  }                                                                                                                                   \
+  SF_API void *__sf_s_##name##_realloc(void *p, size_t n) { return p ? __sf_s_realloc(p, n) : sf_heap_take(kind, 16, n); }            \
+  SF_API void *__sf_s_##name##_aligned_alloc(size_t alignment, size_t n) { return sf_heap_take(kind, alignment, n); }                 \
+  SF_API int __sf_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                                 \
+    void *p = sf_heap_take(kind, alignment, n);                                                                                       \
+    if (!p)                                                                                                                           \
+      return ENOMEM;                                                                                                                  \
+    before(out, sizeof *out);                                                                                                         \
+    *out = p;                                                                                                                         \
+    after(out, sizeof *out);                                                                                                          \
+    return 0;                                                                                                                         \
+  }                                                                                                                                   \
+  SF_API char *__sf_s_##name##_strdup(const char *s) {                                                                                \
+    size_t n = strlen(s) + 1;                                                                                                         \
+    char *p = sf_heap_take(kind, 16, n);                                                                                              \
+    return p ? __sf_s_memcpy(p, s, n) : NULL;                                                                                         \
+  }                                                                                                                                   \
+  SF_API void *__sf_w_s_##name##_malloc(size_t n) { return given(name_memory, kind, 16, n, false); }                                  \
+  SF_API void *__sf_w_s_##name##_calloc(size_t a, size_t b) {                                                                         \
+    size_t n;                                                                                                                         \
+    return product(a, b, &n) ? given(name_memory, kind, 16, n, true) : NULL;                                                          \
+  }                                                                                                                                   \
+  SF_API void *__sf_w_s_##name##_aligned_alloc(size_t alignment, size_t n) { return given(name_memory, kind, alignment, n, false); }  \
+  SF_API int __sf_w_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                               \
+    void *p = given(name_memory, kind, alignment, n, false);                                                                          \
+    if (!p)                                                                                                                           \
+      return ENOMEM;                                                                                                                  \
+    LOGGED(out, sizeof *out, *out = p);                                                                                               \
+    return 0;                                                                                                                         \
+  }                                                                                                                                   \
+  SF_API char *__sf_w_s_##name##_strdup(const char *s) {                                                                              \
+    size_t n = strlen(s) + 1;                                                                                                         \
+    void *p = given(name_memory, kind, 16, n, false);                                                                                 \
+    if (p)                                                                                                                            \
+      __sf_memcpy(sf_own(p), s, n);                                                                                                   \
+    return p;                                                                                                                         \
+  }                                                                                                                                   \
+  SF_API void *__sf_w_s_##name##_realloc(void *p, size_t n) {                                                                         \
+    if (p)                                                                                                                            \
+      return __sf_w_realloc(p, n);                                                                                                    \
+    return given(name_memory, kind, 16, n, false);                                                                                    \
+  }                                                                                                                                   \
+  SF_API void *__sf_s_##name##_new(size_t n) { return or_throw(sf_heap_take(kind, 16, n ? n : 1)); }                                  \
+  SF_API void *__sf_s_##name##_new_nothrow(size_t n, const void *tag) {                                                               \
+    (void)tag;                                                                                                                        \
+    return sf_heap_take(kind, 16, n ? n : 1);                                                                                         \
+  }                                                                                                                                   \
+  SF_API void *__sf_s_##name##_new_aligned(size_t n, size_t alignment) { return or_throw(sf_heap_take(kind, alignment, n ? n : 1)); } \
+  SF_API void *__sf_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                                         \
+    (void)tag;                                                                                                                        \
+    return sf_heap_take(kind, alignment, n ? n : 1);                                                                                  \
+  }                                                                                                                                   \
+  SF_API void *__sf_w_s_##name##_new(size_t n) { return or_throw(given(name_memory, kind, 16, n ? n : 1, false)); }                   \
+  SF_API void *__sf_w_s_##name##_new_nothrow(size_t n, const void *tag) {                                                             \
+    (void)tag;                                                                                                                        \
+    return given(name_memory, kind, 16, n ? n : 1, false);                                                                            \
+  }                                                                                                                                   \
+  SF_API void *__sf_w_s_##name##_new_aligned(size_t n, size_t alignment) {                                                            \
+    return or_throw(given(name_memory, kind, alignment, n ? n : 1, false));                                                           \
+  }                                                                                                                                   \
+  SF_API void *__sf_w_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                                       \
+    (void)tag;                                                                                                                        \
+    return given(name_memory, kind, alignment, n ? n : 1, false);                                                                     \
   }
 SF_API void *__sf_w_realloc(void *p, size_t n);
 KIND(dup, SF_DUP)

@@ -40,9 +40,9 @@ SF_API void *__sf_carry_realloc(void *old, size_t size) { return realloc(old, si
 
 SF_API int sf_run(void) { return 0; }
 
-#define NOT_HERE(TYPE, NAME, ...)                                                                                      \
-  SF_API TYPE NAME(__VA_ARGS__) {                                                                                      \
-    sf_stop(#NAME " belongs in the program that has the handlers, found in a shared library", "call it there");        \
+#define NOT_HERE(TYPE, NAME, ...)                                                                               \
+  SF_API TYPE NAME(__VA_ARGS__) {                                                                               \
+    sf_stop(#NAME " belongs in the program that has the handlers, found in a shared library", "call it there"); \
   }
 #pragma clang diagnostic ignored "-Wunused-parameter"
 NOT_HERE(int, sf_input, const void *message, size_t length, uint32_t crc)

@@ -219,7 +219,8 @@ SF_API struct sf_piece __sf_range_next(uint64_t at, uint64_t next, uint64_t id, 
     room = size;
 #endif
   __sf_tls.grows = NULL;
-  struct sf_range made = {.at = at, .length = room, .old = c->arena.used, .after = (size_t)(__sf_tls.cursor - c->entries), .room = (uint32_t)room};
+  struct sf_range made = {
+      .at = at, .length = room, .old = c->arena.used, .after = (size_t)(__sf_tls.cursor - c->entries), .room = (uint32_t)room};
   copy_bytes(sf_grow(&c->arena, 2 * room), (const void *)at, room);
   *(struct sf_range *)sf_grow(&c->ranges, sizeof made) = made;
   c->open++;
@@ -269,7 +270,8 @@ SF_API void *__sf_memset(void *to, int byte, size_t length) {
 /* From here on in either run: a range that was logged before is one in both. */
 void sf_ignore_words(struct sf_context *c, uintptr_t at, size_t length) {
   if (c->ignored_count == SF_IGNORED)
-    sf_stop("a handler may have at most 8 ignored ranges and exceptions at once", "ignore fewer, say `ignore` in a policy, or split the handler");
+    sf_stop("a handler may have at most 8 ignored ranges and exceptions at once",
+            "ignore fewer, say `ignore` in a policy, or split the handler");
   c->ignored[c->ignored_count++] = (struct sf_ignored){at, length, ranges_so_far(c)};
   __sf_tls.limit = NULL; /* store.S does not know about these */
   __sf_tls.twin = __sf_tls.twin_again = NULL;

@@ -77,8 +77,7 @@ static inline struct sf_twin *twin_of(struct sf_context *c) { return likely(c->t
 #define PLACES 31
 static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   struct sf_twin *own = twin_of(c);
-  struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks,
-                                 &c->parts, &c->kept,   &own->ranges, &own->bytes};
+  struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks, &c->parts, &c->kept, &own->ranges, &own->bytes};
   size_t n = 0;
   at[n++] = (uint64_t *)&__sf_tls.table;
   at[n++] = &__sf_tls.index_mask;
@@ -143,9 +142,7 @@ static bool sf_twin_has_entry(struct sf_context *c, uintptr_t at) {
   return at - (uintptr_t)t->entries < t->capacity * sizeof *t->entries;
 }
 
-static void sf_twin_locks(struct sf_context *c, size_t used) {
-  twin_of(c)->locks_used = used;
-}
+static void sf_twin_locks(struct sf_context *c, size_t used) { twin_of(c)->locks_used = used; }
 
 static SF_COLD void places_mend(struct sf_context *c) {
   uint64_t *at[PLACES], sum = 0;
@@ -433,8 +430,8 @@ static struct sf_put put_words(struct sf_context *c, size_t from, size_t to) {
     sf_opaque(word);
     where = f->where;
     if (word != address(where))
-      sf_differ(word == address(e->where) || landed(sf_live(address(where)), old, mask) ? logs_differ : sf_wrong_place, word,
-                where, e->where);
+      sf_differ(word == address(e->where) || landed(sf_live(address(where)), old, mask) ? logs_differ : sf_wrong_place, word, where,
+                e->where);
     put.wrong |= (sf_live(address(where)) ^ f->old) & meant(where);
     put.sum += where ^ e->old;
   }
@@ -445,8 +442,9 @@ static inline uint64_t now_at(uintptr_t at, size_t bytes) { return bytes == 8 ? 
 
 /* n bytes, k from the beginning by the first log and l by the second: a number of its own in each place that it is called from, so that
    none that goes wrong makes a store wider than what has been looked at. */
-static inline __attribute__((always_inline)) void put_piece(const struct sf_twin *t, const struct sf_context *c, const volatile struct sf_range *r,
-                                                            const volatile struct sf_range *s, size_t k, size_t l, size_t n) {
+static inline __attribute__((always_inline)) void put_piece(const struct sf_twin *t, const struct sf_context *c,
+                                                            const volatile struct sf_range *r, const volatile struct sf_range *s, size_t k,
+                                                            size_t l, size_t n) {
   uint64_t value = now_at((uintptr_t)c->arena.base + r->old + k, n);
   if (value != now_at((uintptr_t)t->bytes.base + s->old + l, n))
     sf_differ(ranges_differ, r->at, k, l);
@@ -509,7 +507,6 @@ static bool twin_agrees(struct sf_context *c) {
   }
   return wrong == 0;
 }
-
 
 static const char *sf_twin_mend(struct sf_context *c) {
   struct sf_twin *t = twin_of(c);

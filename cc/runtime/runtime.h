@@ -151,7 +151,8 @@ struct sf_ignored {
 };
 
 #define SF_SLOTS 2048  /* 16 KiB of tags, 2 KiB of masks */
-#define SF_WORDS 384   /* 9 KiB of log. Fewer than a fifth of the slots: with random addresses one word in eleven at most is
+#define SF_WORDS \
+  384   /* 9 KiB of log. Fewer than a fifth of the slots: with random addresses one word in eleven at most is
                           not in its home slot. All of it stays below 30 KiB a thread. */
 #define SF_IDLE 1000   /* small handlers after which a grown log shrinks: growing costs a few faults a page */
 #define SF_MESSAGES 8  /* inputs of one handler; more are refused */

@@ -71,23 +71,49 @@ static bool conversion(const char **at, size_t text, struct result *r) {
   r->kind = 'v';
   char c = *how;
   switch (c) {
-  case 'n': r->kind = 'n'; /* fallthrough */
-  case 'd': case 'i': case 'o': case 'u': case 'x': case 'X': r->size = integer; break;
-  case 'p': r->size = 8; break;
-  case 'a': case 'A': case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': r->size = real; break;
-  case 'c': case 'C':
+  case 'n':
+    r->kind = 'n'; /* fallthrough */
+  case 'd':
+  case 'i':
+  case 'o':
+  case 'u':
+  case 'x':
+  case 'X':
+    r->size = integer;
+    break;
+  case 'p':
+    r->size = 8;
+    break;
+  case 'a':
+  case 'A':
+  case 'e':
+  case 'E':
+  case 'f':
+  case 'F':
+  case 'g':
+  case 'G':
+    r->size = real;
+    break;
+  case 'c':
+  case 'C':
     wide |= c == 'C';
     r->size = (width ? width : 1) * (wide ? sizeof(wchar_t) : 1);
     break;
-  case '[': how = set_end(how + 1); /* fallthrough */
-  case 's': case 'S':
+  case '[':
+    how = set_end(how + 1); /* fallthrough */
+  case 's':
+  case 'S':
     wide |= c == 'S';
     r->kind = wide ? 'S' : 's';
     r->size = ((width && width < text ? width : text) + 1) * (wide ? sizeof(wchar_t) : 1);
     break;
-  case '%': r->kind = 0; break;
-  case 'm': refuse();
-  default: return false;
+  case '%':
+    r->kind = 0;
+    break;
+  case 'm':
+    refuse();
+  default:
+    return false;
   }
   if (!*how)
     return false;

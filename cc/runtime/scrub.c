@@ -33,7 +33,6 @@
 
 #define HOLD_NS 100000000 /* a handler that waits for something else does not end for the scrubber */
 
-
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint32_t holding;
 static size_t cursor; /* bytes of all kinds, in the order of part() */
@@ -96,9 +95,7 @@ static struct sf_span part(int i) {
 }
 
 static uint32_t sum(uintptr_t at, size_t length) { return sf_crc32c((uint32_t)at, (const void *)at, length); }
-static uint32_t sum_of_copy(uintptr_t at, size_t length) {
-  return sf_crc32c((uint32_t)at, (const void *)(at + SF_COPY), length);
-}
+static uint32_t sum_of_copy(uintptr_t at, size_t length) { return sf_crc32c((uint32_t)at, (const void *)(at + SF_COPY), length); }
 
 /* One of object and copy made like the other, if the checksum fits exactly one. At rest: nobody writes, but for libraries what they
    keep, which stays as it is. */
@@ -151,8 +148,8 @@ static void grain(uintptr_t at, size_t length) {
   if (held && sf_state_stays_wrong(at, length) && !(sf_is_dup(at) && repair(at, length))) {
     if (sf_is_dup(at)) {
       wrong += sf_difference(at, length);
-      sf_tell_state("state has changed at rest: object and copy differ, and no checksum tells which is right,", wrong,
-                    *(uint8_t *)wrong, *(uint8_t *)(wrong + SF_COPY), "stopped");
+      sf_tell_state("state has changed at rest: object and copy differ, and no checksum tells which is right,", wrong, *(uint8_t *)wrong,
+                    *(uint8_t *)(wrong + SF_COPY), "stopped");
     } else {
       cells_fit(at, length, &wrong);
       sf_tell_state("state has changed at rest: its checksum does not fit,", wrong, *sf_check_of(wrong), sf_cell_crc(wrong), "stopped");

@@ -120,8 +120,7 @@ static size_t messages_left(struct sf_context *c, struct sf_message *left) {
     uintptr_t at = (uintptr_t)c->messages[i].bytes;
     bool freed = false;
     for (size_t k = 0; k < effects; k++)
-      freed |= d[k].function == (void *)free && d[k].last == 1 &&
-               at - d[k].arguments[0] < malloc_usable_size((void *)d[k].arguments[0]);
+      freed |= d[k].function == (void *)free && d[k].last == 1 && at - d[k].arguments[0] < malloc_usable_size((void *)d[k].arguments[0]);
     if (!freed)
       left[n++] = c->messages[i];
   }
@@ -147,8 +146,7 @@ _Noreturn void sf_wait(void *cond, void *mutex, const struct timespec *until, in
   INSIDE;
   struct sf_split *s = split_of(c);
   uint64_t deadline = until ? sf_mix((uint64_t)until->tv_sec, (uint64_t)until->tv_nsec) : 0;
-  uint64_t place[6] = {(uint64_t)cond, (uint64_t)mutex, deadline, sf_mix((uint64_t)kind, (uint64_t)clock),
-                       r->sp, *(const uint64_t *)r->sp};
+  uint64_t place[6] = {(uint64_t)cond, (uint64_t)mutex, deadline, sf_mix((uint64_t)kind, (uint64_t)clock), r->sp, *(const uint64_t *)r->sp};
   uint64_t token = __sf_hash(place, sizeof place);
   struct frames *next = s->at[1 - s->last];
   if (FIRST) {

@@ -218,8 +218,8 @@ static inline void write_bytes(uintptr_t word, uint64_t missing, uint64_t value)
       ((volatile uint8_t *)word)[k] = (uint8_t)(value >> 8 * k);
 }
 
-#define EACH_WORD(c, where)                                                                                            \
-  for (size_t i = 0; i < (c)->count; i++)                                                                              \
+#define EACH_WORD(c, where)               \
+  for (size_t i = 0; i < (c)->count; i++) \
     for (uint64_t where = (c)->entries[i].where, once = 1; once && sf_is_dup(word_of(where)); once = 0)
 /* Nothing, both, before the first range. */
 static inline const struct sf_range *range_first(const struct sf_context *c) { return (const struct sf_range *)c->ranges.base; }
@@ -227,8 +227,8 @@ static inline const struct sf_range *range_end(const struct sf_context *c) {
   size_t n = c->ranges.used / sizeof(struct sf_range);
   return n ? range_first(c) + n : range_first(c);
 }
-#define EACH_RANGE(c, r)                                                                                               \
-  for (const struct sf_range *r = range_first(c), *end = range_end(c); r != end; r++)                                  \
+#define EACH_RANGE(c, r)                                                              \
+  for (const struct sf_range *r = range_first(c), *end = range_end(c); r != end; r++) \
     if (sf_is_dup(r->at))
 
 /* A library keeps all bytes of a word in which object and copy differ: the handler has written over them. */
@@ -242,11 +242,11 @@ static SF_COLD bool library_wrote(uintptr_t word, uint64_t mask) {
 /* Memory is put back: what the first run has written had a copy that was the same. */
 static void sf_state_mid(struct sf_context *c) {
   EACH_WORD(c, where)
-    if (unlikely((at(word_of(where)) ^ at(word_of(where) + SF_COPY)) & mask_of(where)) && !library_wrote(word_of(where), mask_of(where)))
-      sf_differ("state has changed at rest: object and copy differ,", word_of(where), at(word_of(where)), at(word_of(where) + SF_COPY));
+  if (unlikely((at(word_of(where)) ^ at(word_of(where) + SF_COPY)) & mask_of(where)) && !library_wrote(word_of(where), mask_of(where)))
+    sf_differ("state has changed at rest: object and copy differ,", word_of(where), at(word_of(where)), at(word_of(where) + SF_COPY));
   EACH_RANGE(c, r)
-    if (unlikely(!sf_same(r->at, r->length)))
-      sf_differ("state has changed at rest: object and copy differ,", r->at, r->length, 0);
+  if (unlikely(!sf_same(r->at, r->length)))
+    sf_differ("state has changed at rest: object and copy differ,", r->at, r->length, 0);
 }
 
 void sf_state_written(uintptr_t at, size_t length) {
@@ -293,9 +293,9 @@ static void sf_state_publish(struct sf_context *c) {
    if they were renewed already. */
 static void sf_state_put_back(struct sf_context *c) {
   EACH_WORD(c, where)
-    write_bytes(word_of(where) + SF_COPY, where >> 56, at(word_of(where)));
+  write_bytes(word_of(where) + SF_COPY, where >> 56, at(word_of(where)));
   EACH_RANGE(c, r)
-    sf_copy((void *)(r->at + SF_COPY), (void *)r->at, r->length);
+  sf_copy((void *)(r->at + SF_COPY), (void *)r->at, r->length);
   if (c->state != 2)
     return;
   for (size_t i = 0; i < c->count; i++)

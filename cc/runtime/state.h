@@ -70,8 +70,8 @@ static inline sf_list_pointer sf_own_list(struct sf_list *own, const char *how, 
   sf_own_strings(own, how, list);
   return own->list;
 }
-#define OWN_LIST(how, list)                                                                                            \
-  struct sf_list own_list;                                                                                             \
+#define OWN_LIST(how, list) \
+  struct sf_list own_list;  \
   list = sf_own_list(&own_list, how, list)
 
 bool sf_state_stays_wrong(uintptr_t at, size_t length);

@@ -32,21 +32,19 @@ static void not_written(const FILE *f) {
 }
 
 /* An answer of one word, errno included. */
-#define ANSWER(TYPE, NAME, MIX, CALL)                                                                                   \
-  uint64_t result;                                                                                                     \
-  if (!__sf_once(NAME, (MIX), &result)) {                                                                              \
-    result = (uint64_t)(CALL);                                                                                         \
-    __sf_once_done(result);                                                                                            \
-  }                                                                                                                    \
+#define ANSWER(TYPE, NAME, MIX, CALL)     \
+  uint64_t result;                        \
+  if (!__sf_once(NAME, (MIX), &result)) { \
+    result = (uint64_t)(CALL);            \
+    __sf_once_done(result);               \
+  }                                       \
   return (TYPE)result
 
 SF_API FILE *__sf_w_fopen(const char *path, const char *mode) {
   ANSWER(FILE *, "fopen", sf_mix(text_mix(path), text_mix(mode)), fopen(path, mode));
 }
 
-SF_API FILE *__sf_w_fdopen(int fd, const char *mode) {
-  ANSWER(FILE *, "fdopen", sf_mix((uint64_t)fd, text_mix(mode)), fdopen(fd, mode));
-}
+SF_API FILE *__sf_w_fdopen(int fd, const char *mode) { ANSWER(FILE *, "fdopen", sf_mix((uint64_t)fd, text_mix(mode)), fdopen(fd, mode)); }
 
 static void closes(FILE *f) {
   if (fclose(f) != 0)
@@ -59,10 +57,10 @@ SF_API int __sf_w_fclose(FILE *f) {
   return 0;
 }
 
-#define ABOUT(TYPE, NAME, PARAMETERS, MIX, ...)                                                                         \
-  SF_API TYPE __sf_w_##NAME PARAMETERS {                                                                               \
-    not_written(f);                                                                                                    \
-    ANSWER(TYPE, #NAME, MIX, NAME(__VA_ARGS__));                                                                       \
+#define ABOUT(TYPE, NAME, PARAMETERS, MIX, ...)  \
+  SF_API TYPE __sf_w_##NAME PARAMETERS {         \
+    not_written(f);                              \
+    ANSWER(TYPE, #NAME, MIX, NAME(__VA_ARGS__)); \
   }
 ABOUT(int, fgetc, (FILE * f), (uint64_t)f, f)
 ABOUT(int, ungetc, (int byte, FILE *f), sf_mix((uint64_t)f, (uint64_t)byte), byte, f)

@@ -129,13 +129,13 @@ static int format(char *to, size_t room, const char *how, va_list list) {
   return n;
 }
 
-#define VARIADIC(NAME, PARAMETERS, TO, ROOM)                                                                           \
-  SF_API int __sf_w_##NAME PARAMETERS {                                                                                \
-    va_list list;                                                                                                      \
-    va_start(list, how);                                                                                               \
-    int n = format(TO, ROOM, how, list);                                                                               \
-    va_end(list);                                                                                                      \
-    return n;                                                                                                          \
+#define VARIADIC(NAME, PARAMETERS, TO, ROOM) \
+  SF_API int __sf_w_##NAME PARAMETERS {      \
+    va_list list;                            \
+    va_start(list, how);                     \
+    int n = format(TO, ROOM, how, list);     \
+    va_end(list);                            \
+    return n;                                \
   }
 VARIADIC(snprintf, (char *to, size_t room, const char *how, ...), to, room)
 VARIADIC(sprintf, (char *to, const char *how, ...), to, SIZE_MAX)
@@ -181,9 +181,7 @@ SF_API int __sf_w_vasprintf(char **to, const char *how, va_list list) {
   OWN_LIST(how, list);
   return allocated(to, how, list);
 }
-SF_API int __sf_w_vasprintf_chk(char **to, int flag, const char *how, va_list list) {
-  return (void)flag, __sf_w_vasprintf(to, how, list);
-}
+SF_API int __sf_w_vasprintf_chk(char **to, int flag, const char *how, va_list list) { return (void)flag, __sf_w_vasprintf(to, how, list); }
 SF_API int __sf_w_asprintf(char **to, const char *how, ...) {
   va_list list;
   va_start(list, how);
@@ -200,13 +198,13 @@ SF_API int __sf_w_asprintf_chk(char **to, int flag, const char *how, ...) {
   return n;
 }
 
-#define NUMBER(NAME, TYPE, PARAMETERS, CALL)                                                                           \
-  SF_API TYPE __sf_w_##NAME PARAMETERS {                                                                               \
-    char *stop;                                                                                                        \
-    TYPE v = CALL;                                                                                                     \
-    if (end)                                                                                                           \
-      LOGGED(end, sizeof *end, *end = (char *)sf_home(stop));                                                                           \
-    return v;                                                                                                          \
+#define NUMBER(NAME, TYPE, PARAMETERS, CALL)                  \
+  SF_API TYPE __sf_w_##NAME PARAMETERS {                      \
+    char *stop;                                               \
+    TYPE v = CALL;                                            \
+    if (end)                                                  \
+      LOGGED(end, sizeof *end, *end = (char *)sf_home(stop)); \
+    return v;                                                 \
   }
 NUMBER(strtol, long, (const char *s, char **end, int base), strtol(s, &stop, base))
 NUMBER(strtoul, unsigned long, (const char *s, char **end, int base), strtoul(s, &stop, base))
@@ -311,13 +309,13 @@ SF_API void *__sf_w_memccpy(void *to, const void *from, int stop, size_t n) {
 }
 
 /* A number taken apart, one part of which is stored. In the C library itself, unlike the rest of mathematics. */
-#define PARTS(NAME, TYPE, PART)                                                                                        \
-  extern TYPE NAME(TYPE, PART *);                                                                                      \
-  SF_API TYPE __sf_w_##NAME(TYPE x, PART *to) {                                                                        \
-    PART part;                                                                                                         \
-    TYPE rest = NAME(x, &part);                                                                                        \
-    __sf_memcpy(to, &part, sizeof part);                                                                               \
-    return rest;                                                                                                       \
+#define PARTS(NAME, TYPE, PART)                 \
+  extern TYPE NAME(TYPE, PART *);               \
+  SF_API TYPE __sf_w_##NAME(TYPE x, PART *to) { \
+    PART part;                                  \
+    TYPE rest = NAME(x, &part);                 \
+    __sf_memcpy(to, &part, sizeof part);        \
+    return rest;                                \
   }
 PARTS(frexp, double, int)
 PARTS(frexpf, float, int)
@@ -383,8 +381,7 @@ SF_API void __sf_w_qsort(void *base, size_t n, size_t size, int (*compare)(const
 }
 
 SF_API void __sf_w_qsort_r(void *base, size_t n, size_t size, int (*compare)(const void *, const void *, void *), void *with) {
-  int (*hardened)(const void *, const void *, void *) =
-      (int (*)(const void *, const void *, void *))__sf_clone((void *)compare, "qsort_r");
+  int (*hardened)(const void *, const void *, void *) = (int (*)(const void *, const void *, void *))__sf_clone((void *)compare, "qsort_r");
   LOGGED(base, n * size, qsort_r(base, n, size, hardened, with));
 }
 

@@ -32,8 +32,9 @@ static void *own_take(size_t bytes) {
 
 static bool is_own(uintptr_t page) {
   const struct sf_later *l = &sf_later;
-  return page - (uintptr_t)l->shared < sizeof *l->shared + PAGE || page - (uintptr_t)l->ring < RING || page - (uintptr_t)l->own_stack < STACK ||
-         page - (uintptr_t)l->own_memory < OWN || page - ((uintptr_t)l->context & ~(PAGE - 1)) < sizeof *l->context + PAGE;
+  return page - (uintptr_t)l->shared < sizeof *l->shared + PAGE || page - (uintptr_t)l->ring < RING ||
+         page - (uintptr_t)l->own_stack < STACK || page - (uintptr_t)l->own_memory < OWN ||
+         page - ((uintptr_t)l->context & ~(PAGE - 1)) < sizeof *l->context + PAGE;
 }
 
 static bool readable(uintptr_t page) {
@@ -294,8 +295,8 @@ void sf_validator(pid_t parent) {
   sf_syscall(SYS_prctl, PR_SET_NAME, (long)"sf-validator", 0, 0, 0, 0);
   /* From here on in the place of the thread whose handlers they are: its thread-local variables at their addresses. */
   sf_syscall(SYS_arch_prctl, 0x1002 /* ARCH_SET_FS */, (long)sf_later.thread_base, 0, 0, 0, 0);
-  uint64_t mask = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) |
-                    1ull << (SIGTRAP - 1) | 1ull << (SIGABRT - 1) | 1ull << (SIGSYS - 1) | 1ull << (SIGVTALRM - 1));
+  uint64_t mask = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1) |
+                    1ull << (SIGABRT - 1) | 1ull << (SIGSYS - 1) | 1ull << (SIGVTALRM - 1));
   sf_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, 8, 0, 0);
   struct sigaction a;
   memset(&a, 0, sizeof a);

@@ -17,6 +17,7 @@ pub mod circles;
 mod complaint;
 pub mod def;
 pub mod docs;
+mod format;
 pub mod plot;
 mod source;
 pub mod specification;

@@ -12,19 +12,19 @@
 //! | a public item is named somewhere else | all Rust |
 //! | no file of tests over 600 lines | all Rust |
 //! | rustfmt has nothing to say | all Rust |
+//! | clang-format has nothing to say | C and C++ that stand in a product (`FOLDERS` in format.rs) |
 //!
 //! Invariants
-//!  1. The rules are functions of the text; only [`all`] reads files and runs rustfmt.
+//!  1. The rules are functions of the text; only [`all`] reads files and runs formatters.
 //!  2. Every complaint names file and line.
 //!
 //! Not covered: whether a sentence is true, and whether a short one is clear.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::Command;
 
 use crate::complaint::{Complaint, Pages, complaint};
-use crate::{circles, source};
+use crate::{circles, format, source};
 
 const LINE_CHARS_MAX: usize = 160;
 const SENTENCE_WORDS_MAX: usize = 40;
@@ -103,7 +103,8 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
     complaints.extend(source::long_tests(&rust));
     complaints.extend(source::unnamed(&rust));
     complaints.extend(in_circles(root, &files)?);
-    complaints.extend(formatted(root, &files)?);
+    complaints.extend(format::rust(root, &files)?);
+    complaints.extend(format::c(root, &files)?);
     complaints.sort();
     Ok(complaints)
 }
@@ -412,33 +413,6 @@ fn pointers(file: &str, text: &str, is_file: impl Fn(&str) -> bool) -> Vec<Compl
         }
     }
     complaints
-}
-
-fn formatted(root: &Path, files: &[String]) -> std::io::Result<Vec<Complaint>> {
-    let wanted: Vec<&String> = files.iter().filter(|file| file.ends_with(".rs")).collect();
-    let out = Command::new("rustfmt")
-        .args(["--check", "--edition", "2024", "-l"])
-        .args(&wanted)
-        .current_dir(root)
-        .output()?;
-    let mut complaints: Vec<Complaint> = String::from_utf8_lossy(&out.stdout)
-        .lines()
-        .map(|path| {
-            let path = Path::new(path);
-            let path = path.strip_prefix(root).unwrap_or(path);
-            complaint(
-                &path.display().to_string(),
-                1,
-                "rustfmt would change it".to_owned(),
-            )
-        })
-        .collect();
-    if complaints.is_empty() && !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr).replace('\n', " ");
-        complaints.push(complaint("rustfmt", 0, said));
-    }
-    complaints.dedup();
-    Ok(complaints)
 }
 
 /// Every file below `at`, by its path in the repository; what is built and hidden is left out.

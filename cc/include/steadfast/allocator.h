@@ -25,19 +25,19 @@
 
 namespace steadfast {
 
-#define SF_ALLOCATOR(NAME, PROTECTED)                                                                                  \
-  template <class T> struct NAME {                                                                                     \
-    typedef T value_type;                                                                                              \
-    NAME() {}                                                                                                          \
-    template <class U> NAME(const NAME<U> &) {}                                                                        \
-    PROTECTED T *allocate(std::size_t n) {                                                                             \
-      if (n > static_cast<std::size_t>(-1) / sizeof(T))                                                                \
-        throw std::bad_alloc();                                                                                        \
-      return static_cast<T *>(SF_NEW(T, n * sizeof(T)));                                                               \
-    }                                                                                                                  \
-    void deallocate(T *p, std::size_t) { SF_DELETE(T, p); }                                                            \
-    template <class U> bool operator==(const NAME<U> &) const { return true; }                                         \
-    template <class U> bool operator!=(const NAME<U> &) const { return false; }                                        \
+#define SF_ALLOCATOR(NAME, PROTECTED)                                           \
+  template <class T> struct NAME {                                              \
+    typedef T value_type;                                                       \
+    NAME() {}                                                                   \
+    template <class U> NAME(const NAME<U> &) {}                                 \
+    PROTECTED T *allocate(std::size_t n) {                                      \
+      if (n > static_cast<std::size_t>(-1) / sizeof(T))                         \
+        throw std::bad_alloc();                                                 \
+      return static_cast<T *>(SF_NEW(T, n * sizeof(T)));                        \
+    }                                                                           \
+    void deallocate(T *p, std::size_t) { SF_DELETE(T, p); }                     \
+    template <class U> bool operator==(const NAME<U> &) const { return true; }  \
+    template <class U> bool operator!=(const NAME<U> &) const { return false; } \
   };
 SF_ALLOCATOR(dup_allocator, SF_DUP)
 SF_ALLOCATOR(crc_allocator, SF_CRC)

@@ -36,9 +36,7 @@ namespace steadfast {
 
 __extension__ typedef unsigned __int128 u128;
 
-inline sf_cc_u128 halves(u128 number) {
-  return {static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(number >> 64)};
-}
+inline sf_cc_u128 halves(u128 number) { return {static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(number >> 64)}; }
 inline u128 whole(sf_cc_u128 halves) { return static_cast<u128>(halves.high) << 64 | halves.low; }
 inline u128 digest(std::string_view bytes) { return whole(sf_cc_digest(bytes.data(), bytes.size())); }
 
@@ -93,10 +91,11 @@ template <class> inline constexpr bool no_type = false;
 
 /* What a type is called, what its bytes mean, and the bytes. */
 template <class T, class = void> struct encoding {
-  static_assert(no_type<T>, "requirement: bytes that are the same in every replica; found: a type that has none "
-                            "(a pointer, a reference, a function, a lock, an atomic, a clock, a type of your own without STEADFAST_CRITICAL)\n"
-                            "  fix: own the value, or refer to another object with steadfast::Ref<T>\n"
-                            "  or:  STEADFAST_SKIPPED(\"why\", field), and nobody votes on the field or repairs it");
+  static_assert(no_type<T>,
+                "requirement: bytes that are the same in every replica; found: a type that has none "
+                "(a pointer, a reference, a function, a lock, an atomic, a clock, a type of your own without STEADFAST_CRITICAL)\n"
+                "  fix: own the value, or refer to another object with steadfast::Ref<T>\n"
+                "  or:  STEADFAST_SKIPPED(\"why\", field), and nobody votes on the field or repairs it");
 };
 
 template <class T> struct encoding<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>> {
@@ -228,7 +227,8 @@ template <class C> void put_sorted(const C &values, std::string &to) {
 }
 
 template <class T> struct encoding<std::vector<T>> {
-  static_assert(!std::is_same_v<T, bool>, "requirement: elements with addresses; found: std::vector<bool>\n  fix: std::vector<std::uint8_t>");
+  static_assert(!std::is_same_v<T, bool>,
+                "requirement: elements with addresses; found: std::vector<bool>\n  fix: std::vector<std::uint8_t>");
   static std::string name() { return "Vec<" + encoding<T>::name() + ">"; }
   static std::uint64_t shape() { return shape_of("Vec", {encoding<T>::shape()}); }
   static void put(const std::vector<T> &value, std::string &to) { put_list(value, to); }
@@ -292,17 +292,17 @@ template <class K, class V> struct encoding<std::unordered_map<K, V>> {
 };
 
 /* Types that name their fields. */
-#define STEADFAST_CRITICAL(TYPE, ...)                                                                                  \
-  static constexpr const char *sf_name() { return #TYPE; }                                                             \
-  static constexpr const char *sf_fields() { return #__VA_ARGS__; }                                                    \
-  auto sf_tie() { return std::tie(__VA_ARGS__); }                                                                      \
+#define STEADFAST_CRITICAL(TYPE, ...)                               \
+  static constexpr const char *sf_name() { return #TYPE; }          \
+  static constexpr const char *sf_fields() { return #__VA_ARGS__; } \
+  auto sf_tie() { return std::tie(__VA_ARGS__); }                   \
   auto sf_tie() const { return std::tie(__VA_ARGS__); }
 
-#define STEADFAST_SKIPPED(WHY, ...)                                                                                    \
-  static constexpr const char *sf_why() {                                                                              \
-    static_assert(sizeof(WHY) > 1, "requirement: the reason why nobody votes on these fields; found: none");           \
-    return WHY;                                                                                                        \
-  }                                                                                                                    \
+#define STEADFAST_SKIPPED(WHY, ...)                                                                          \
+  static constexpr const char *sf_why() {                                                                    \
+    static_assert(sizeof(WHY) > 1, "requirement: the reason why nobody votes on these fields; found: none"); \
+    return WHY;                                                                                              \
+  }                                                                                                          \
   auto sf_skipped() { return std::tie(__VA_ARGS__); }
 
 template <class T, class = void> inline constexpr bool is_critical = false;
@@ -354,7 +354,12 @@ template <class T> const std::vector<std::string> &field_names() {
 
 /* Calls `work` with the number and the value of each protected field. */
 template <class T, class Work> void each_field(T &value, Work work) {
-  std::apply([&](auto &...fields) { std::size_t number = 0; (work(number++, fields), ...); }, value.sf_tie());
+  std::apply(
+      [&](auto &...fields) {
+        std::size_t number = 0;
+        (work(number++, fields), ...);
+      },
+      value.sf_tie());
 }
 
 template <class T> struct encoding<T, std::enable_if_t<is_critical<T>>> {
@@ -403,9 +408,7 @@ template <class F> u128 digest_of_field(std::uint64_t shape, std::size_t number,
 }
 template <class T> std::vector<u128> digests_of(const T &value) {
   std::vector<u128> all;
-  each_field(value, [&](std::size_t number, const auto &field) {
-    all.push_back(digest_of_field(encoding<T>::shape(), number, field));
-  });
+  each_field(value, [&](std::size_t number, const auto &field) { all.push_back(digest_of_field(encoding<T>::shape(), number, field)); });
   return all;
 }
 template <class T> u128 digest_of(const T &value, std::size_t wanted) {

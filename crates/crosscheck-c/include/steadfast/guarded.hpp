@@ -64,9 +64,7 @@ template <class T> struct Ref {
     encoding<std::string>::put(std::string(name), framed);
     return Ref{tag<T>() | NAMED | (digest(framed) & (NAMED - 1))};
   }
-  static Ref created(std::uint64_t index, std::uint32_t ordinal) {
-    return Ref{tag<T>() | (static_cast<u128>(index) << 32 | ordinal)};
-  }
+  static Ref created(std::uint64_t index, std::uint32_t ordinal) { return Ref{tag<T>() | (static_cast<u128>(index) << 32 | ordinal)}; }
   bool operator==(const Ref &other) const { return id == other.id; }
   bool operator!=(const Ref &other) const { return id != other.id; }
   bool operator<(const Ref &other) const { return id < other.id; }

@@ -38,8 +38,12 @@ struct Options {
     for (int at = 1; at < argc; at++) {
       const std::string_view flag = argv[at];
       std::string *text = nullptr;
-      for (auto [name, to] : {std::pair{"--peers", &found.peers}, {"--secret-file", &found.secret_file}, {"--bind", &found.bind},
-                              {"--tls-cert", &found.tls_cert}, {"--tls-key", &found.tls_key}, {"--tls-ca", &found.tls_ca}})
+      for (auto [name, to] : {std::pair{"--peers", &found.peers},
+                              {"--secret-file", &found.secret_file},
+                              {"--bind", &found.bind},
+                              {"--tls-cert", &found.tls_cert},
+                              {"--tls-key", &found.tls_key},
+                              {"--tls-ca", &found.tls_ca}})
         text = flag == name ? to : text;
       std::uint64_t *number = flag == "--replica" ? &found.replica : flag == "--scrub" ? &found.scrub_s : nullptr;
       if (!text && !number) {
@@ -50,7 +54,8 @@ struct Options {
         throw std::invalid_argument(std::string(flag) + ": requirement: a value; found: none");
       if (text)
         *text = argv[++at];
-      else if (std::string_view value = argv[++at]; value.empty() || value.find_first_not_of("0123456789") != value.npos || value.size() > 18)
+      else if (std::string_view value = argv[++at];
+               value.empty() || value.find_first_not_of("0123456789") != value.npos || value.size() > 18)
         throw std::invalid_argument(std::string(flag) + ": requirement: a number; found: '" + std::string(value) + "'");
       else
         *number = std::stoull(std::string(value));
@@ -138,8 +143,7 @@ public:
     plain.tls_ca = given(options.tls_ca);
     plain.client = options.client.c_str();
     plain.scrub_s = options.scrub_s;
-    sf_cc_service service{this,    state.epoch(), do_begin,   do_execute, do_end, do_pack,
-                          do_intact, do_replace,    do_objects, do_look,    do_tell};
+    sf_cc_service service{this, state.epoch(), do_begin, do_execute, do_end, do_pack, do_intact, do_replace, do_objects, do_look, do_tell};
     char error[1024] = "";
     group = sf_cc_start(&plain, &service, error, sizeof error);
     if (!group)
