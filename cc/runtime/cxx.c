@@ -463,24 +463,22 @@ static struct stream_iterator put_number(struct stream_iterator to, struct strea
   }
 FOR_EACH_NUMBER(PUT)
 
+/* clang-format off */
 #define STREAM(NAME) _ZN9__gnu_cxx18stdio_sync_filebufIcSt11char_traitsIcEE##NAME
-#define FOR_EACH_READER(DO)                                                                                                               \
-  DO(_ZNKSt9exception4whatEv)                                                                                                             \
-  DO(_ZNKSt11logic_error4whatEv)                                                                                                          \
-  DO(_ZNKSt13runtime_error4whatEv) DO(_ZNKSt9bad_alloc4whatEv) DO(_ZNKSt20bad_array_new_length4whatEv) DO(_ZNKSt8bad_cast4whatEv)         \
-      DO(_ZNKSt10bad_typeid4whatEv) DO(_ZNKSt13bad_exception4whatEv) DO(_ZNKSt17bad_function_call4whatEv) DO(_ZNKSt12bad_weak_ptr4whatEv) \
-          DO(_ZNKSt5ctypeIcE8do_widenEc) DO(_ZNKSt5ctypeIcE9do_narrowEcc) DO(_ZNKSt5ctypeIcE10do_toupperEc)                               \
-              DO(_ZNKSt5ctypeIcE10do_tolowerEc)
+#define FOR_EACH_READER(DO)                                                                                            \
+  DO(_ZNKSt9exception4whatEv) DO(_ZNKSt11logic_error4whatEv) DO(_ZNKSt13runtime_error4whatEv) DO(_ZNKSt9bad_alloc4whatEv)    \
+  DO(_ZNKSt20bad_array_new_length4whatEv) DO(_ZNKSt8bad_cast4whatEv) DO(_ZNKSt10bad_typeid4whatEv)                           \
+  DO(_ZNKSt13bad_exception4whatEv) DO(_ZNKSt17bad_function_call4whatEv) DO(_ZNKSt12bad_weak_ptr4whatEv)                      \
+  DO(_ZNKSt5ctypeIcE8do_widenEc) DO(_ZNKSt5ctypeIcE9do_narrowEcc) DO(_ZNKSt5ctypeIcE10do_toupperEc) DO(_ZNKSt5ctypeIcE10do_tolowerEc)
 #define DECLARE(MANGLED) extern void MANGLED(void) WEAK;
 FOR_EACH_READER(DECLARE)
-DECLARE(STREAM(6xsputnEPKcl))
-DECLARE(STREAM(8overflowEi))
-DECLARE(STREAM(4syncEv))
+DECLARE(STREAM(6xsputnEPKcl)) DECLARE(STREAM(8overflowEi)) DECLARE(STREAM(4syncEv))
 
 #define NUMBER(CODE, TYPE) {(void *)NUM_PUT(CODE), (void *)put_##CODE},
 #define ENTRY(MANGLED) {(void *)MANGLED, (void *)MANGLED},
-    __attribute__((section("sf_clones"), used)) static const struct sf_clone library[] = {
-        FOR_EACH_READER(ENTRY) FOR_EACH_NUMBER(NUMBER){(void *)STREAM(6xsputnEPKcl), (void *)stream_put},
-        {(void *)STREAM(8overflowEi), (void *)stream_byte},
-        {(void *)STREAM(4syncEv), (void *)stream_flush},
+__attribute__((section("sf_clones"), used)) static const struct sf_clone library[] = {
+    FOR_EACH_READER(ENTRY) FOR_EACH_NUMBER(NUMBER){(void *)STREAM(6xsputnEPKcl), (void *)stream_put},
+    {(void *)STREAM(8overflowEi), (void *)stream_byte},
+    {(void *)STREAM(4syncEv), (void *)stream_flush},
 };
+/* clang-format on */
