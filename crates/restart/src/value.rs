@@ -110,6 +110,16 @@ impl Value {
         })
     }
 
+    /// It as bytes, where it is some. A list without items has no type when a component gives it.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::List(items) if items.is_empty() => Some(&[]),
+            _ => None,
+        }
+    }
+
     /// Adds it to a checksum.
     pub(crate) fn feed(&self, crc: u32) -> u32 {
         let one = |crc: u32, tag: u8, bytes: &[u8]| {

@@ -242,7 +242,7 @@ fn keep_key(
     match effect {
         Effect::Put { key, data, when } if when.holds(result) => match data {
             Some(place) => {
-                if let Some(Value::Bytes(bytes)) = args.get(*place) {
+                if let Some(bytes) = args.get(*place).and_then(Value::bytes) {
                     keeper.put(text(*key), bytes, epoch);
                 }
             }
@@ -266,7 +266,7 @@ fn keep(keeper: &mut Keeper, effect: &Effect, args: &[Value], result: Option<&Va
     match effect {
         Effect::Write { offset, data, .. } => {
             let at = offset.map_or_else(|| keeper.length(), number);
-            if let (Some(at), Some(Value::Bytes(bytes))) = (at, args.get(*data)) {
+            if let (Some(at), Some(bytes)) = (at, args.get(*data).and_then(Value::bytes)) {
                 // A result that is a number tells how much of it was written.
                 let n = result
                     .and_then(Value::number)

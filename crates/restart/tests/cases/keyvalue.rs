@@ -310,3 +310,26 @@ fn a_sidecar_that_would_lose_keys_is_refused() {
         assert!(error.to_string().contains(needed), "{needed}: {error}");
     }
 }
+
+#[test]
+fn an_empty_value_that_a_component_gives_is_kept() {
+    let host = fixture::host("keyvalue", Policy::default());
+    let edge = host.edge("client", "keyvalue", &[]).expect("an edge");
+    let bucket = ok(edge.invoke(&path("open"), &["b".into()]).expect("open"));
+    let bucket = bucket.expect("a bucket");
+    // A list without items as it comes out of another component: it has no type.
+    for value in [Value::Bytes(b"old".into()), Value::List(Vec::new())] {
+        let args = [bucket.clone(), "k".into(), value];
+        ok(edge
+            .invoke(&path("[method]bucket.set"), &args)
+            .expect("set"));
+    }
+    edge.reset().expect("it comes back");
+    let args = [bucket, "k".into()];
+    let found = ok(edge
+        .invoke(&path("[method]bucket.get"), &args)
+        .expect("get"));
+    let found = format!("{found:?}");
+    assert_eq!(found, "Some(Option(Some(List([]))))");
+    assert_eq!(edge.stats().expect("idle").resets.len(), 1, "no alarm");
+}
