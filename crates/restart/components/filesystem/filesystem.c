@@ -27,11 +27,10 @@ enum { CREATE = 1, ONLY_DIRECTORY = 2, EXCLUSIVE = 4, TRUNCATE = 8 };
 /* The file system takes no more (fs.c, fs.recover.toml). */
 enum { SIZE_MAX_BYTES = 1 << 30, READ_MAX_BYTES = 1 << 20 };
 
-/* An open listing: names as they were when it was opened or came back. Which one was given last is in the store. */
+/* An open listing: names as they were when it was opened, each behind its length. They are in the store as well, with the one that was given last. */
 struct listing {
 	uint64_t id;
-	struct text *names;
-	uint32_t count;
+	struct text names;
 };
 
 IMPORT("[export]" TYPES, "[resource-new]descriptor") int32_t descriptor_new(struct node *rep);
@@ -447,25 +446,49 @@ void *rename_at(struct node *node, char *old, uint32_t old_len, struct node *to,
 
 /* --- Listings: in the order of names, so that a place in one is the name that was given last. */
 
-static int32_t make_listing(uint64_t id, uint32_t directory)
+static int32_t make_listing(uint64_t id, struct text names)
 {
 	struct listing *listing = need(sizeof *listing);
-	int32_t bucket = opened(label("fs/", directory));
-	listing->id = id;
-	listing->names = keys_of(bucket, &listing->count);
-	bucket_drop(bucket);
+	*listing = (struct listing){ id, names };
 	return listing_new(listing);
+}
+
+/* The names of a directory, in memory that done_with() frees. */
+static struct text names_in(uint32_t directory)
+{
+	uint32_t count, len = 0;
+	int32_t bucket = opened(label("fs/", directory));
+	struct text *names = keys_of(bucket, &count);
+	bucket_drop(bucket);
+	for (uint32_t i = 0; i < count; i++)
+		len += 1 + names[i].len;
+	char *at = len ? need(len) : NULL;
+	struct text all = { at, len };
+	for (uint32_t i = 0; i < count; i++) {
+		*at++ = (char)names[i].len;
+		memcpy(at, names[i].at, names[i].len);
+		at += names[i].len;
+	}
+	free_keys(names, count);
+	return all;
 }
 
 METHOD("read-directory") void *read_directory(struct node *node)
 {
 	if (load(node->number).type != DIRECTORY)
 		return done(NOT_DIRECTORY, 4);
+	struct text names = names_in(node->number);
+	/* The store takes no more in one value. */
+	if (names.len > READ_MAX_BYTES) {
+		done_with(names);
+		return done(INSUFFICIENT_SPACE, 4);
+	}
 	int32_t bucket = listings();
 	uint64_t id = next_of(bucket);
 	set(bucket, label("", id), &node->number, sizeof node->number);
+	set(bucket, label("names-", id), names.at, names.len);
 	bucket_drop(bucket);
-	result.words[1] = (uint32_t)make_listing(id, node->number);
+	result.words[1] = (uint32_t)make_listing(id, names);
 	return done(NONE, 4);
 }
 
@@ -473,8 +496,9 @@ EXPORT(TYPES "#[dtor]directory-entry-stream") void close_listing(struct listing 
 {
 	int32_t bucket = listings();
 	take_away(bucket, label("", listing->id));
+	take_away(bucket, label("names-", listing->id));
 	bucket_drop(bucket);
-	free_keys(listing->names, listing->count);
+	done_with(listing->names);
 	free(listing);
 }
 
@@ -485,14 +509,12 @@ EXPORT(IDENTITY "#of-listing") uint64_t of_listing(struct listing *listing)
 
 EXPORT(IDENTITY "#listing-again") int32_t listing_again(uint64_t id)
 {
-	struct text at;
+	struct text names;
 	int32_t bucket = listings();
-	uint32_t directory = 0;
-	if (get(bucket, label("", id), &at) && at.len >= sizeof directory)
-		memcpy(&directory, at.at, sizeof directory);
-	done_with(at);
+	if (!get(bucket, label("names-", id), &names))
+		__builtin_trap();
 	bucket_drop(bucket);
-	return make_listing(id, directory);
+	return make_listing(id, names);
 }
 
 static int order(struct text a, struct text b)
@@ -510,8 +532,9 @@ EXPORT(TYPES "#[method]directory-entry-stream.read-directory-entry") void *read_
 		__builtin_trap();
 	memcpy(&directory, at.at, sizeof directory);
 	struct text last = { at.at + sizeof directory, at.len - sizeof directory }, name = { 0 };
-	for (uint32_t i = 0; i < listing->count && !number; i++) {
-		name = listing->names[i];
+	for (uint32_t i = 0; i < listing->names.len && !number; i += name.len) {
+		name.len = (uint8_t)listing->names.at[i++];
+		name.at = listing->names.at + i;
 		/* A name that has gone meanwhile is left out. */
 		if (order(name, last) > 0)
 			number = entry(directory, name);
