@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use steadfast_inject::chacha::Seed;
 use steadfast_integrity::exit::Own;
+use steadfast_restart::trial::TrialError;
 
 /// An error as the user sees it: what is required and what was found, the cause, and what would help.
 #[derive(Debug)]
@@ -62,6 +63,16 @@ impl From<steadfast_restart::CallError> for Told {
     fn from(error: steadfast_restart::CallError) -> Self {
         let fix = error.fix();
         Self::setup(error, fix)
+    }
+}
+
+impl From<TrialError> for Told {
+    fn from(error: TrialError) -> Self {
+        let (fix, differs) = (error.fix(), matches!(error, TrialError::Differs(_)));
+        Self {
+            code: if differs { Own::Mismatch } else { Own::Setup },
+            ..Self::setup(error, fix)
+        }
     }
 }
 

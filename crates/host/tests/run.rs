@@ -10,6 +10,8 @@ mod campaign;
 mod container;
 #[path = "cases/demo.rs"]
 mod demo;
+#[path = "cases/generate.rs"]
+mod generate;
 #[path = "cases/keep.rs"]
 mod keep;
 #[path = "cases/listen.rs"]

@@ -30,6 +30,7 @@ pub mod package;
 pub mod process;
 pub mod shape;
 mod table;
+pub mod trial;
 pub mod value;
 mod wire;
 mod words;
@@ -39,7 +40,7 @@ pub use host::{
     Bare, CallError, Cause, Component, Console, Dump, Edge, Host, Policy, Stats, Stream,
     UpgradeError, Upgraded,
 };
-pub use model::{Model, ModelError};
+pub use model::{Model, ModelError, Samples};
 pub use process::Process;
 pub use shape::Shape;
 pub use value::{Handle, Value};

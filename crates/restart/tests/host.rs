@@ -28,5 +28,7 @@ mod nested;
 mod process;
 #[path = "cases/scheduler.rs"]
 mod scheduler;
+#[path = "cases/trial.rs"]
+mod trial;
 #[path = "cases/upgrade.rs"]
 mod upgrade;

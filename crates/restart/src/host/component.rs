@@ -46,13 +46,24 @@ impl Component {
         };
         let name = image.file_stem().unwrap_or_default().to_string_lossy();
         let model = Model::generate(&read("wit")?, &read("recover.toml")?);
+        let model = model.map_err(|source| LoadError::Model {
+            component: name.clone().into_owned(),
+            source,
+        })?;
         Ok(Self {
-            name: name.clone().into_owned(),
+            name: name.into_owned(),
             image: image.into(),
-            model: model.map_err(|source| LoadError::Model {
-                component: name.into_owned(),
-                source,
-            })?,
+            ..Self::of(model)
+        })
+    }
+
+    /// The same defaults, without name and image.
+    #[must_use]
+    pub fn of(model: Model) -> Self {
+        Self {
+            name: String::new(),
+            image: PathBuf::new(),
+            model,
             init: None,
             memory_bytes: 64 << 20,
             call_limit: Duration::from_millis(50),
@@ -60,7 +71,7 @@ impl Component {
             uses: Vec::new(),
             console: None,
             process: None,
-        })
+        }
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Core {
     /// Failures since the last call that succeeded. From the second on a component with a process of its own gets a new one: what a reset
     /// in place does not touch may be what is damaged.
     pub(super) in_a_row: u32,
+    /// The next call fails when the component has done its work, before anything is noted.
+    pub(super) fail_once: bool,
     pub(super) gone: Option<CallError>,
     pub(super) spare: Arc<Mutex<Option<Vec<Body>>>>,
     pub(super) worker: Option<mpsc::Sender<Vec<Body>>>,
@@ -426,6 +428,9 @@ impl Core {
         self.bring_keys(function, args)?;
         self.rename_for(function, args)?;
         let result = self.run_of(model, function, args, false)?;
+        if std::mem::take(&mut self.fail_once) {
+            return Err(Stop::Failed(Cause::Asked, "at its return".into()));
+        }
         self.check_result(model, function, args, result.as_ref())?;
         if self.bodies.len() > 1 && self.policy.compare_every != 0 {
             self.since_compare += 1;

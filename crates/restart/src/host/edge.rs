@@ -203,6 +203,19 @@ impl Edge {
         Ok(())
     }
 
+    /// Makes the next call fail once, at its return: the component has done its work, and nothing of it is noted. For tests.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn fail_once(&self) -> Result<(), CallError> {
+        self.unit
+            .core
+            .lock()
+            .map_err(|_| self.reentered())?
+            .fail_once = true;
+        Ok(())
+    }
+
     /// Flips a bit in a component's linear memory, in one body alone, as a faulty cell or cache line would: for tests and campaigns.
     /// False where the body or the address does not exist.
     ///

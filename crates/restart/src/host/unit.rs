@@ -74,6 +74,7 @@ impl Host {
             limits: core::Limits::default(),
             in_a_row: 0,
             kept: None,
+            fail_once: false,
             gone: None,
             spare: parts.spare,
             worker: parts.worker,

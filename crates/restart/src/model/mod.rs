@@ -15,6 +15,7 @@ mod checks;
 mod explain;
 mod identity;
 mod infer;
+mod samples;
 mod sidecar;
 mod successor;
 mod words;
@@ -22,6 +23,7 @@ mod words;
 use wit_parser::{Resolve, TypeDefKind, WorldItem};
 
 use self::infer::{Reader, infer};
+pub use self::samples::Samples;
 use self::sidecar::Sidecar;
 pub(crate) use self::successor::InUse;
 pub use self::words::{

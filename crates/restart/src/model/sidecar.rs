@@ -15,6 +15,9 @@ pub(super) struct Sidecar {
     resource: BTreeMap<String, ResourceEntry>,
     #[serde(default)]
     function: BTreeMap<String, FunctionEntry>,
+    /// What a generated test gives for parameters and fields of that name.
+    #[serde(default)]
+    pub(super) test: BTreeMap<String, Vec<toml::Value>>,
 }
 
 #[derive(Debug, Deserialize, Default)]
