@@ -13,7 +13,7 @@
 //!  1. With `--lines` a group that has ended is not struck again, and one that was cut short begins anew.
 //!  2. Only lines of this program, this image, this seed and this number of flips and handles count.
 //!
-//! Not covered: flips in the host's data. A timer finds the moments, so what runs longer is struck more often.
+//! Not covered: flips in the host's data. Without `--exact` a timer finds the moments, so what runs longer is struck more often.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -55,6 +55,12 @@ pub(crate) struct Campaign {
     /// Draws registers, bits and addresses [default: random]
     #[arg(long)]
     seed: Option<String>,
+    /// Strikes at drawn instructions, by single steps, and each flip in a host of its own: it can be made again
+    #[arg(long)]
+    exact: bool,
+    /// Makes that flip of an exact campaign again, and says where it struck
+    #[arg(long, value_name = "FLIP", requires = "seed", conflicts_with_all = ["flips", "lines"])]
+    replay: Option<u64>,
     /// Also write what each group came to into this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -82,10 +88,13 @@ struct Group {
     rebuilt: u64,
     recovery_ns: Option<u64>,
     seconds: f64,
+    /// Flips strike at drawn instructions, and have a number each.
+    #[serde(default)]
+    exact: bool,
 }
 
 impl Group {
-    fn new(plan: &Plan, target: Target, sum: &Sum) -> Self {
+    fn new(plan: &Plan, target: Target, sum: &Sum, exact: bool) -> Self {
         let mut deaths = BTreeMap::new();
         for why in &sum.deaths {
             *deaths.entry(why.clone()).or_default() += 1;
@@ -115,6 +124,7 @@ impl Group {
             rebuilt: sum.rebuilt,
             recovery_ns: sum.recovery_ns,
             seconds: sum.seconds,
+            exact,
         }
     }
 
@@ -169,10 +179,12 @@ struct Of {
     component: String,
     mode: String,
     target: String,
+    #[serde(default)]
+    exact: bool,
 }
 
 impl Of {
-    fn new(plan: &Plan, target: Target, flips: u64) -> Result<Self, Told> {
+    fn new(plan: &Plan, target: Target, flips: u64, exact: bool) -> Result<Self, Told> {
         let program = crate::told::read(&"/proc/self/exe".into())?;
         let image = crate::told::read(&plan.image())?;
         let build = Vote128::new().part(&program).part(&image).finish();
@@ -184,6 +196,7 @@ impl Of {
             component: plan.what.component().into(),
             mode: plan.mode.word().into(),
             target: target.word().into(),
+            exact,
         })
     }
 }
@@ -231,6 +244,16 @@ impl Campaign {
         let seed = crate::told::seed(self.seed.as_deref())?;
         println!("seed {seed}");
         let folder = load::folder(self.components.as_deref())?;
+        if self.exact || self.replay.is_some() {
+            // A flipped pointer leads to the same place each time.
+            steadfast_sys::layout::fixed().map_err(|error| {
+                let what = anyhow::Error::new(error).context("personality(2), which was refused");
+                Told::setup(
+                    what,
+                    "a container whose seccomp profile allows ADDR_NO_RANDOMIZE",
+                )
+            })?;
+        }
         let mut groups = Vec::new();
         let mut targets = or_all(&self.target);
         if self.target.is_empty() {
@@ -264,16 +287,53 @@ impl Campaign {
 
     /// Strikes one group, or finds it among the lines.
     fn group(&self, plan: &Plan, target: Target) -> Result<Group, Told> {
-        let Some(lines) = &self.lines else {
-            return Ok(Group::new(plan, target, &plan.drawn(target, self.flips)?));
+        if self.exact || self.replay.is_some() {
+            fits(plan.mode, target)?;
+        }
+        if let Some(flip) = self.replay {
+            let sum = plan.drawn(target, 1, Some(flip))?;
+            if let Some(at) = sum.at {
+                println!(
+                    "flip {flip}: bit {} of register {}, after {} calls and {} instructions of the next one",
+                    at.bit, at.register, at.call, at.instruction
+                );
+            }
+            return Ok(Group::new(plan, target, &sum, true));
+        }
+        let first = self.exact.then_some(0);
+        let strike = || -> Result<Group, Told> {
+            let sum = plan.drawn(target, self.flips, first)?;
+            Ok(Group::new(plan, target, &sum, self.exact))
         };
-        let of = Of::new(plan, target, self.flips)?;
+        let Some(lines) = &self.lines else {
+            return strike();
+        };
+        let of = Of::new(plan, target, self.flips, self.exact)?;
         if let Some(group) = done(lines, &of)? {
             return Ok(group);
         }
-        let group = Group::new(plan, target, &plan.drawn(target, self.flips)?);
-        let line = Line { of, group };
+        let line = Line {
+            of,
+            group: strike()?,
+        };
         append(lines, &line)?;
         Ok(line.group)
     }
+}
+
+/// That instructions of the component can be stepped through.
+fn fits(mode: Mode, target: Target) -> Result<(), Told> {
+    let registers = matches!(target, Target::Registers | Target::Vectors | Target::Eight);
+    if registers && !mode.apart() {
+        return Ok(());
+    }
+    let what = anyhow::anyhow!(
+        "flips at drawn instructions need registers of a component in the host's process, found {} in mode {}",
+        target.word(),
+        mode.word()
+    );
+    Err(Told::setup(
+        what,
+        "--target registers, vectors or eight, and --mode bare, single or dual",
+    ))
 }

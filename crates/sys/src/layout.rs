@@ -18,8 +18,7 @@ pub fn settle(descriptors: u64) -> io::Result<()> {
             Ok(())
         }
     };
-    // SAFETY: takes a number.
-    failed(unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE.cast_unsigned().into()) })?;
+    fixed()?;
     let stack = libc::rlimit {
         rlim_cur: 8 << 20,
         rlim_max: 8 << 20,
@@ -32,4 +31,16 @@ pub fn settle(descriptors: u64) -> io::Result<()> {
     };
     // SAFETY: as above.
     failed(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const files) })
+}
+
+/// Has every program that this process executes from now on laid out alike on this machine (personality(2)).
+///
+/// # Errors
+/// As personality(2).
+pub fn fixed() -> io::Result<()> {
+    // SAFETY: takes a number.
+    if unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE.cast_unsigned().into()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }

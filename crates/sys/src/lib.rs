@@ -31,5 +31,6 @@ pub mod random;
 pub mod sandbox;
 pub mod shared;
 pub mod signals;
+pub mod step;
 pub mod terminal;
 pub mod tick;

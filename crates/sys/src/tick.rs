@@ -10,7 +10,7 @@
 //!  1. At most one flip for each call of [`Ticks::arm`].
 //!  2. The handler allocates nothing, takes no lock, and touches static atomics and the interrupted context alone.
 //!
-//! Not covered: exact replay, and threads other than the one that started the ticks.
+//! Not covered: exact replay ([`crate::step`]), and threads other than the one that started the ticks.
 //! See timer_create(2) SIGEV_THREAD_ID, signal-safety(7).
 
 #![allow(
@@ -63,8 +63,12 @@ fn wind(timer: libc::timer_t) {
     unsafe { libc::timer_settime(timer, 0, &raw const when, std::ptr::null_mut()) };
 }
 
+pub(crate) fn tell_to(fd: i32) {
+    TOLD.store(fd, Ordering::Relaxed);
+}
+
 /// `struck RRBB OFFSET`, all in hexadecimal: the register, the bit, and the place in the code.
-fn tell(drawn: u32, offset: u64) {
+pub(crate) fn tell(drawn: u32, offset: u64) {
     let fd = TOLD.load(Ordering::Relaxed);
     if fd < 0 {
         return;
@@ -83,14 +87,14 @@ fn tell(drawn: u32, offset: u64) {
 }
 
 /// Registers are numbered: general ones by the hardware's numbers, then vector registers, then [`EIGHT`]; so many bits each at most.
-const BITS: u32 = 128;
+pub(crate) const BITS: u32 = 128;
 /// The first vector register, xmm0.
 pub const VECTOR: u32 = 16;
 /// Eight registers at once, as Song et al. (RTSS 2013) flip them: eax, ecx, edx, ebx, esp, ebp, esi, edi.
 pub const EIGHT: u32 = 32;
 
 /// Makes a flip in an interrupted context; false where there is no such register.
-fn flip(context: &mut libc::ucontext_t, register: u32, bit: u32) -> bool {
+pub(crate) fn flip(context: &mut libc::ucontext_t, register: u32, bit: u32) -> bool {
     let general = &mut context.uc_mcontext.gregs;
     let mut general = |place: usize, bit: u32| {
         let index = usize::try_from(ORDER[place]).unwrap_or(0);
@@ -175,7 +179,7 @@ impl Ticks {
 
     /// Writes a line to this descriptor before each flip: which bit of which register, and where in the code.
     pub fn tell(&self, fd: i32) {
-        TOLD.store(fd, Ordering::Relaxed);
+        tell_to(fd);
     }
 
     /// The next tick that finds the thread in that code flips this bit of this register: 0 is rax, 15 is r15, 16 is xmm0, 31 is xmm15, and 32

@@ -13,8 +13,8 @@ use steadfast_restart::{Component, Edge, Host, Stats};
 use steadfast_sys::tick::{EIGHT, Ticks, VECTOR};
 
 use super::clock::Clock;
-use super::table;
 use super::words::{Mode, ROUNDS, Report, Target, WRONG};
+use super::{exact, table};
 use crate::clients::{Client, What};
 use crate::load;
 use crate::told::Told;
@@ -43,9 +43,12 @@ pub(crate) struct ClientProcess {
     target: Target,
     #[arg(long, default_value = "0")]
     seed: String,
+    /// Flips at drawn instructions, from this number on.
+    #[arg(long, requires = "flips")]
+    exact_from: Option<u64>,
 }
 
-fn causes(stats: &Stats) -> Vec<(String, u64)> {
+pub(super) fn causes(stats: &Stats) -> Vec<(String, u64)> {
     let resets = stats.resets.iter();
     resets
         .map(|(cause, n)| (cause.word().to_owned(), *n))
@@ -189,7 +192,10 @@ impl ClientProcess {
         let made = |name: &str| -> Result<Component, Told> {
             let mut component = load::component(&self.components, name, self.mode.policy())?;
             component.process = self.mode.apart().then(load::own_process);
-            Ok(component)
+            Ok(match self.exact_from {
+                Some(_) => exact::slow(component),
+                None => component,
+            })
         };
         let mut component = made(name)?;
         for other in self.what.others() {
@@ -205,6 +211,10 @@ impl ClientProcess {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
         if let (Target::Table, Some(flips)) = (self.target, self.flips) {
             return table::strike(|| self.host(), self.what, self.handles, self.seed()?, flips);
+        }
+        if let (Some(from), Some(flips)) = (self.exact_from, self.flips) {
+            let (of, how) = ((self.what, self.handles), (self.target, self.seed()?));
+            return exact::strike(|| self.host(), of, how, from..from + flips);
         }
         let (_host, edge) = self.host()?;
         let mut client = Client::new(self.what, &edge, self.handles)?;
@@ -279,6 +289,7 @@ impl ClientProcess {
             resets: causes(&stats),
             rebuilt: stats.rebuilt,
             flips,
+            at: None,
         });
         Ok(if self.afresh && client.counts().wrong > 0 {
             ExitCode::from(WRONG)

@@ -19,12 +19,14 @@
 
 mod client;
 mod clock;
+mod exact;
 mod places;
 mod plan;
 mod table;
 mod words;
 
 pub(crate) use self::client::ClientProcess;
+pub(crate) use self::exact::At;
 pub(crate) use self::places::Ends;
 pub(crate) use self::plan::{Plan, Sum, Until};
 pub(crate) use self::words::{Mode, Target};

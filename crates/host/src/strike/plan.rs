@@ -56,6 +56,8 @@ pub(crate) struct Sum {
     pub(crate) recovery_max_ns: Option<u64>,
     pub(crate) rebuilt: u64,
     pub(crate) seconds: f64,
+    /// The last flip, where its place was drawn.
+    pub(crate) at: Option<super::At>,
 }
 
 impl Sum {
@@ -73,6 +75,7 @@ impl Sum {
         self.kept = report.counts.kept;
         self.rebuilt += report.rebuilt;
         self.flips += report.flips;
+        self.at = report.at.or(self.at);
         self.recovery_ns = report.recovery_ns.or(self.recovery_ns);
         self.recovery_max_ns = self.recovery_max_ns.max(report.recovery_max_ns);
         for (cause, n) in report.resets {
@@ -238,15 +241,24 @@ impl Plan {
         Ok(live)
     }
 
-    /// Flips that the second process makes itself, one at a time.
-    pub(crate) fn drawn(&self, target: Target, most: u64) -> Result<Sum, Told> {
+    /// Flips that the second process makes itself, one at a time; with `exact` at drawn instructions, from that number on.
+    pub(crate) fn drawn(&self, target: Target, most: u64, exact: Option<u64>) -> Result<Sum, Told> {
         let mut sum = Sum::default();
         let begin = Instant::now();
         while sum.flips < most {
-            let seed = self.another(&sum);
             let left = (most - sum.flips).to_string();
-            let more = ["--flips", &left, "--seed", &seed, "--target", target.word()];
-            let running = self.start(&more.map(str::to_owned))?;
+            let mut more = vec!["--flips".to_owned(), left];
+            more.extend(["--target".to_owned(), target.word().to_owned()]);
+            // Flips with a place have a number, and the same seed; of others each client draws its own.
+            let seed = match exact {
+                Some(first) => {
+                    more.extend(["--exact-from".to_owned(), (first + sum.flips).to_string()]);
+                    self.seed.to_string()
+                }
+                None => self.another(&sum),
+            };
+            more.extend(["--seed".to_owned(), seed]);
+            let running = self.start(&more)?;
             let before = sum.flips;
             running.ended(&mut sum, self)?;
             if sum.flips == before {

@@ -98,6 +98,9 @@ pub(super) struct Report {
     pub(super) recovery_max_ns: Option<u64>,
     pub(super) rebuilt: u64,
     pub(super) flips: u64,
+    /// Where the last flip struck, where that was drawn.
+    #[serde(default)]
+    pub(super) at: Option<super::At>,
 }
 
 /// The status of a client that ended because of a wrong answer.

@@ -127,3 +127,68 @@ fn flips_in_what_the_host_remembers_are_refused_or_do_nothing() {
         assert!(refused > Some(10), "{group}");
     }
 }
+
+#[test]
+fn a_flip_at_a_drawn_instruction_ends_the_same_each_time_and_can_be_made_again_alone() {
+    let base = [
+        "--target",
+        "eight",
+        "--what",
+        "locks",
+        "--handles",
+        "1",
+        "--mode",
+        "single",
+    ];
+    let some = || {
+        let (_, mut groups) =
+            campaign("exact", &[&base[..], &["--exact", "--flips", "5"]].concat());
+        // How long it took is all that may differ.
+        for word in ["seconds", "recovery_ns"] {
+            groups[0][word] = 0.into();
+        }
+        groups[0].clone()
+    };
+    let first = some();
+    assert_eq!(first, some());
+    let sum = |field: &str| {
+        let alone = (0..5).map(|flip| {
+            let flip = flip.to_string();
+            let more = ["--seed", "7", "--replay", &flip];
+            let (output, groups) = campaign("replay", &[&base[..], &more].concat());
+            assert!(
+                out(&output).contains(&format!("flip {flip}: bit ")),
+                "{}",
+                out(&output)
+            );
+            let value = &groups[0][field];
+            let all = value
+                .as_object()
+                .map(|all| all.values().filter_map(|n| n.as_u64()).sum());
+            value.as_u64().or(all).expect("a number")
+        });
+        alone.sum::<u64>()
+    };
+    let resets = first["resets"].as_object().expect("causes").values();
+    let resets: u64 = resets.filter_map(serde_json::Value::as_u64).sum();
+    assert!(resets > 0, "{first}");
+    assert_eq!(sum("resets"), resets, "{first}");
+    assert_eq!(Some(sum("escaped")), first["escaped"].as_u64(), "{first}");
+}
+
+#[test]
+fn exact_flips_where_nothing_can_be_stepped_are_refused() {
+    for (mode, target) in [("process", "registers"), ("single", "memory")] {
+        let mut campaign = Command::new(HOST);
+        campaign
+            .args(["campaign", "--components"])
+            .arg(components());
+        campaign.args(["--exact", "--what", "locks", "--flips", "1"]);
+        let output = campaign.args(["--mode", mode, "--target", target]).output();
+        let output = output.expect("it runs");
+        assert_eq!(output.status.code(), Some(121));
+        for needed in ["drawn instructions", target, mode, "fix:"] {
+            assert!(err(&output).contains(needed), "{}", err(&output));
+        }
+    }
+}

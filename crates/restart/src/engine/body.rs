@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steadfast_sys::pad;
+use steadfast_sys::step::Passage;
 use wasmtime::Store;
 use wasmtime::component::{
     ComponentExportIndex, Func, Instance, InstancePre, Linker, ResourceAny, Val,
@@ -284,7 +285,9 @@ impl Body {
         let outcome = {
             let _inside = pad::Inside::enter();
             self.watch.begin();
+            let passage = Passage::begin(self.mold.code.text.start);
             let outcome = func.call(&mut live.store, &params, results);
+            drop(passage);
             self.watch.end();
             outcome
         };

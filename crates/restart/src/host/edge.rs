@@ -280,6 +280,15 @@ impl Edge {
         Ok(remote.is_some_and(|remote| remote.strike(register, bit)))
     }
 
+    /// Where the component's instructions lie, in its own process if it has one.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn text(&self) -> Result<std::ops::Range<u64>, CallError> {
+        let core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        Ok(core.bodies.first().map(Body::text).unwrap_or_default())
+    }
+
     /// Whether the flip that was armed last was made, or the process that was to make it is gone.
     ///
     /// # Errors
