@@ -6,6 +6,7 @@
 //! Not covered: components with two bodies, which run each call twice by design.
 
 mod apart;
+mod detectors;
 mod fork;
 mod http;
 mod keep;

@@ -13,7 +13,7 @@ use super::tools::{
     BATCH, FILES, ITERATIONS, LOCKS, TURNS, handle, hosted, in_turns, measured, none, ns, plain,
     put,
 };
-use super::{apart, http, keep, workloads};
+use super::{apart, detectors, http, keep, workloads};
 use crate::told::Told;
 
 type Part = fn(&Path, &mut Report) -> Result<(), Told>;
@@ -28,6 +28,7 @@ pub(super) const PARTS: &[Part] = &[
     workloads::pages,
     calls,
     keep::kept,
+    detectors::detectors,
     faults,
     http::requests,
     http::faults,

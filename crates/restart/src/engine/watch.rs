@@ -100,6 +100,9 @@ impl Cell {
 
     /// From here on this thread's time counts. No lock: whoever looks may run at a lower priority.
     pub(super) fn begin(&self) {
+        if self.0.limit_ns == u64::MAX {
+            return;
+        }
         self.0
             .runner
             .store(Runner::current().pack(), Ordering::SeqCst);

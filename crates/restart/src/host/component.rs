@@ -20,6 +20,7 @@ pub struct Component {
     /// A function of the world that is called once, before the image of the memory is taken.
     pub init: Option<String>,
     pub memory_bytes: usize,
+    /// CPU time of a call; [`Duration::MAX`] for no limit.
     pub call_limit: Duration,
     pub policy: Policy,
     /// Components that it may call.
