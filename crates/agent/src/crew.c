@@ -169,6 +169,12 @@ static void take_turn(void)
 	}
 }
 
+/* There have been several processes: they take turns. */
+int sf_pair_has_others(void)
+{
+	return TREE->processes != 0;
+}
+
 int sf_pair_has_turn(void)
 {
 	return has_turn != 0;

@@ -228,6 +228,15 @@ static u64 place_of(u32 nr, const u64 a[6])
 	return at < 0 ? 0 : (u64)at;
 }
 
+/* A read at a place of its own changes nothing at either site, so the primary makes it before the secondary has claimed it. What it has
+ * brought is still compared before the program has it (sf_pair_wait), and so is the claim. Not where processes take turns: the
+ * turn would be held for as long as the other site computes. */
+static int reads_at_once(u32 nr, const u64 a[6])
+{
+	return (nr == NR_pread64 || nr == NR_preadv || (nr == NR_preadv2 && a[3] != ~0ull)) && kind_of(a[0]) == F_PROTECTED && !sf_pair_has_others() &&
+	       !app.domain;
+}
+
 /* Bytes that would move from file to socket inside the kernel pass no comparison. The errno is one that the manual
  * tells programs to read and write after. */
 const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *c, struct sf_call *own)
@@ -246,8 +255,14 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 		err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
 	if ((nr == NR_open && (a[1] & O_TMPFILE)) || (nr == NR_openat && (a[2] & O_TMPFILE)))
 		err = EOPNOTSUPP; /* open(2): the file system has no such files. The ledger knows files by name */
-	if (likely(!err))
-		return c;
+	if (likely(!err)) {
+		if (!reads_at_once(nr, a))
+			return c;
+		if (c != own)
+			*own = *c;
+		own->class = SF_QUERY;
+		return own;
+	}
 	if (c != own)
 		*own = *c;
 	own->class = SF_DENY;

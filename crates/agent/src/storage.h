@@ -59,6 +59,7 @@ enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6]);
 u64 sf_bytes_left(u32 nr, const u64 a[6]);
 void sf_pair_waited(u32 nr, const u64 a[6], s64 ret);
 void sf_pair_reap(void);
+int sf_pair_has_others(void);
 int sf_pair_has_turn(void);
 
 #endif
