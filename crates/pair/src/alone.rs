@@ -8,7 +8,7 @@
 //!
 //! Not covered: errors of processor and memory, which only another run of the program would show.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ pub(crate) fn check(files: &Files, table: u64, step: &Step) -> Result<(), PairEr
 /// The address that clients use, which belongs to the site that answers them: ADDRESS/LENGTH@DEVICE.
 #[derive(Debug)]
 pub(crate) struct Address {
-    address: Ipv4Addr,
+    address: IpAddr,
     prefix: u8,
     device: String,
     announcer: Announcer,
@@ -152,18 +152,19 @@ impl Address {
         let wrong = || {
             PairError::Missing(
                 format!(
-                    "--address has to be an IPv4 address, its prefix length and a device, found {text}"
+                    "--address has to be an address, its prefix length and a device, found {text}"
                 ),
-                "--address 10.0.0.9/24@eth0".into(),
+                "--address 10.0.0.9/24@eth0, or fd00::9/64@eth0".into(),
             )
         };
         let (prefix, device) = text.split_once('@').ok_or_else(wrong)?;
         let (address, length) = prefix.split_once('/').ok_or_else(wrong)?;
-        let address = address.parse().map_err(|_| wrong())?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
         let prefix = length
             .parse()
             .ok()
-            .filter(|length| *length <= 32)
+            .filter(|length| *length <= longest)
             .ok_or_else(wrong)?;
         // Opened now: it takes longer than everything else of a take-over.
         let announcer = Announcer::open(device).map_err(failed)?;

@@ -95,6 +95,7 @@ fn demo(options: &Bench) -> Demo {
         lost_at: None,
         lost_joined: false,
         hold_acks: options.hold_acks,
+        six: false,
         lose: options.lose,
         command: options.command.clone(),
     }

@@ -137,6 +137,17 @@ pub(crate) struct Side {
 }
 
 impl Side {
+    /// The host that --peer names, without a port and without the brackets of an IPv6 address.
+    pub(crate) fn peer_host(&self) -> Option<&str> {
+        let peer = self.peer.as_deref()?;
+        let whole = peer.trim_matches(['[', ']']);
+        if whole.parse::<std::net::IpAddr>().is_ok() {
+            return Some(whole);
+        }
+        let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
+        Some(host.trim_matches(['[', ']']))
+    }
+
     /// Whether --peer says where the other site would let this one join.
     pub(crate) fn has_where_to_join(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| {
@@ -240,6 +251,9 @@ pub(crate) struct Demo {
     pub(crate) lost_joined: bool,
     #[arg(long, hide = true, default_value = "on")]
     pub(crate) hold_acks: Switch,
+    /// The client and the address of the server are those of IPv6
+    #[arg(long, hide = true)]
+    pub(crate) six: bool,
     /// In place of sqlite3 a server of one process, which serves /mnt/data by HTTP on port 8080: a download stays right while
     /// the bit flips, and completes although the primary's host dies in the middle
     #[arg(last = true, value_name = "SERVER")]
@@ -262,6 +276,8 @@ pub(crate) struct DemoHost {
     pub(crate) lost_after: u64,
     #[arg(long, default_value = "on")]
     pub(crate) hold_acks: Switch,
+    #[arg(long)]
+    pub(crate) six: bool,
     /// The server, in place of sqlite3
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
@@ -294,4 +310,33 @@ pub(crate) struct Bench {
     /// Not commits, but rounds of the demo with this server: for how long a download stands still when its host dies
     #[arg(last = true, value_name = "SERVER")]
     pub(crate) command: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_a_host_with_and_without_a_port_and_in_brackets() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Only {
+            #[command(flatten)]
+            side: Side,
+        }
+        for (peer, host) in [
+            ("10.0.0.1:7450", "10.0.0.1"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("[fd00::2]:7450", "fd00::2"),
+            ("[fd00::2]", "fd00::2"),
+            ("fd00::2", "fd00::2"),
+            ("b.example:7450", "b.example"),
+        ] {
+            let words = [
+                "pair", "--ledger", "l", "--data", "d", "--peer", peer, "--", "x",
+            ];
+            let only = Only::try_parse_from(words).expect("a command line");
+            assert_eq!(only.side.peer_host(), Some(host));
+        }
+    }
 }

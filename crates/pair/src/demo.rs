@@ -55,6 +55,13 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     run_tool(Command::new("ip").args(["link", "set", "lo", "up"]))?;
     run_tool(Command::new("ip").args(["addr", "add", &format!("{own}/29"), "dev", &device]))?;
     run_tool(Command::new("ip").args(["link", "set", &device, "up"]))?;
+    let address = if host.six {
+        let own = if first { "fd97::1/64" } else { "fd97::2/64" };
+        run_tool(Command::new("ip").args(["-6", "addr", "add", own, "dev", &device, "nodad"]))?;
+        format!("fd97::5/64@{device}")
+    } else {
+        format!("10.97.0.5/29@{device}")
+    };
     run_tool(Command::new("mount").args(["-t", "tmpfs", "steadfast", "/mnt"]))?;
     for (name, at) in [("data", DATA), ("ledger", LEDGER)] {
         fs::create_dir_all(at).map_err(bad)?;
@@ -99,7 +106,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
             "--lost-after",
             &host.lost_after.to_string(),
             "--address",
-            &format!("10.97.0.5/29@{device}"),
+            &address,
         ]);
         command
             .arg("--witness")

@@ -123,11 +123,7 @@ impl Door {
 
 /// Who may join, if the command line says so by number.
 fn welcome(side: &Side) -> Option<IpAddr> {
-    let peer = side.peer.as_ref()?;
-    let host = peer
-        .rsplit_once(':')
-        .map_or(peer.as_str(), |(host, _)| host);
-    host.parse().ok()
+    side.peer_host()?.parse().ok()
 }
 
 fn fresh_name() -> Result<String, PairError> {

@@ -20,7 +20,7 @@ typedef int s32;
 #define SEEN MAP(2)
 
 enum { PASS = 0, DROP = 2 };
-enum { ETHERNET = 14, TCP = 6, FIN = 1, SYN = 2, RST = 4, ACK = 16 };
+enum { ETHERNET = 14, TCP = 6, FIN = 1, SYN = 2, RST = 4, ACK = 16, IPV4 = 0x0800, IPV6 = 0x86dd };
 /* A third one has a sender without SACK send again (RFC 5681, 3.2). */
 enum { REPEATS_MAX = 2 };
 /* A header with a time stamp, and nothing else. */
@@ -29,10 +29,12 @@ enum { NO_SCALE = 31 };
 
 struct skb { u32 len; }; /* struct __sk_buff begins so */
 struct ip { u8 version, tos; u16 total, id, fragment; u8 ttl, protocol; u16 sum; u32 from, to; };
+struct ip6 { u32 flow; u16 length; u8 protocol, hops; u32 from[4], to[4]; };
 struct tcp { u16 from, to; u32 seq, ack; u8 length, flags; u16 window, sum, urgent; };
 
-struct key { u32 own, peer; u16 own_port, peer_port; };  /* as on the wire; hold.rs, `key` */
-struct rule { u32 address, on; };                        /* hold.rs, `rule` */
+/* As on the wire, an address of IPv4 as a mapped one; hold.rs, `key`. */
+struct key { u32 own[4], peer[4]; u16 own_port, peer_port; };
+struct rule { u32 address[4], on; };                     /* hold.rs, `rule` */
 struct limit { u32 ack, scale, free; };                  /* hold.rs, `limit` */
 struct seen {                                            /* hold.rs, `Seen` */
 	u32 birth;            /* behind the SYN */
@@ -41,7 +43,7 @@ struct seen {                                            /* hold.rs, `Seen` */
 	u32 window, repeats;
 	u8 head[HEAD];        /* the last header */
 };
-_Static_assert(sizeof(struct key) == 12 && sizeof(struct limit) == 12 && sizeof(struct seen) == 56, "hold.rs");
+_Static_assert(sizeof(struct key) == 36 && sizeof(struct rule) == 20 && sizeof(struct limit) == 12 && sizeof(struct seen) == 56, "hold.rs");
 
 static void *(*const look)(void *, const void *) = (void *)1;
 static long (*const update)(void *, const void *, const void *, u64) = (void *)2;
@@ -92,20 +94,43 @@ static __attribute__((always_inline)) struct seen *begin(const struct key *key, 
 	return look(SEEN, key);
 }
 
+/* Where a segment of TCP begins, and whose it is; 0: it is something else. The kernel's own segments by IPv6 have no header between. */
+static __attribute__((always_inline)) u32 find(struct skb *skb, struct key *key)
+{
+	u16 kind;
+	if (load(skb, 12, &kind, 2) < 0)
+		return 0;
+	if (kind == swap16(IPV4)) {
+		struct ip ip;
+		if (load(skb, ETHERNET, &ip, sizeof ip) < 0 || ip.protocol != TCP)
+			return 0;
+		key->own[2] = key->peer[2] = swap32(0xffff);
+		key->own[3] = ip.from;
+		key->peer[3] = ip.to;
+		return ETHERNET + (ip.version & 15u) * 4;
+	}
+	struct ip6 ip;
+	if (kind != swap16(IPV6) || load(skb, ETHERNET, &ip, sizeof ip) < 0 || ip.protocol != TCP)
+		return 0;
+	__builtin_memcpy(key->own, ip.from, sizeof ip.from);
+	__builtin_memcpy(key->peer, ip.to, sizeof ip.to);
+	return ETHERNET + sizeof ip;
+}
+
 __attribute__((section("egress"))) int hold(struct skb *skb)
 {
-	struct ip ip;
+	struct key key = { { 0 }, { 0 }, 0, 0 };
 	struct tcp t;
-	u16 kind;
 	u32 first = 0;
 	const struct rule *rule = look(RULE, &first);
-	if (!rule || load(skb, 12, &kind, 2) < 0 || kind != swap16(0x0800) || load(skb, ETHERNET, &ip, sizeof ip) < 0 ||
-	    ip.protocol != TCP || ip.from != rule->address)
+	u32 at = rule ? find(skb, &key) : 0;
+	if (!at || key.own[0] != rule->address[0] || key.own[1] != rule->address[1] || key.own[2] != rule->address[2] ||
+	    key.own[3] != rule->address[3])
 		return PASS;
-	u32 at = ETHERNET + (ip.version & 15u) * 4;
 	if (load(skb, at, &t, sizeof t) < 0 || !(t.flags & ACK))
 		return PASS;
-	struct key key = { ip.from, ip.to, t.from, t.to };
+	key.own_port = t.from;
+	key.peer_port = t.to;
 	if (t.flags & SYN) {
 		forget(LIMITS, &key); /* of an earlier connection of the same ports */
 		begin(&key, &t);

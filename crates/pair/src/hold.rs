@@ -14,11 +14,11 @@
 //! What was acknowledged while a site was alone, and not read, a site that joins gets with the program.
 //!
 //! Not covered: bytes of a connection that nobody has accepted, come while no other site was there or before more than
-//! `SEEN` others; IPv6.
+//! `SEEN` others; IPv6 with headers between its own and that of TCP.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use steadfast_replica::site::{Flow, Line, Step, Unread, has_room};
@@ -33,6 +33,8 @@ static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hold.code"));
 const LIMITS: u32 = 4096;
 /// Connections that the kernel has.
 const SEEN: u32 = 65536;
+const RULE_BYTES: usize = 20;
+const KEY_BYTES: usize = 36;
 const HEAD: usize = 32;
 const SEEN_BYTES: usize = 24 + HEAD;
 const ACK: u8 = 16;
@@ -68,8 +70,8 @@ impl Known {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Told {
     fd: i32,
-    own: std::net::SocketAddrV4,
-    peer: std::net::SocketAddrV4,
+    own: SocketAddr,
+    peer: SocketAddr,
     next: u32,
     scale: u32,
     free: bool,
@@ -267,27 +269,36 @@ fn packet(known: &Known, seen: &Seen, ack: u32) -> Vec<u8> {
         stamp,
     ]
     .concat();
-    let pseudo = [
-        &own.ip().octets()[..],
-        &peer.ip().octets(),
-        &[0, 6, 0, length],
-    ]
-    .concat();
-    let check = sum(&[&pseudo, &tcp]);
-    tcp[16..18].copy_from_slice(&check.to_be_bytes());
-    let ip = [
-        &[0x45, 0, 0, 20 + length, 0, 0, 0, 0, 64, 6, 0, 0][..],
-        &own.ip().octets(),
-        &peer.ip().octets(),
-    ]
-    .concat();
-    [ip, tcp].concat()
+    match (own.ip(), peer.ip()) {
+        (IpAddr::V4(own), IpAddr::V4(peer)) => {
+            let (own, peer) = (own.octets(), peer.octets());
+            let check = sum(&[&own, &peer, &[0, 6, 0, length], &tcp]);
+            tcp[16..18].copy_from_slice(&check.to_be_bytes());
+            let ip = [0x45, 0, 0, 20 + length, 0, 0, 0, 0, 64, 6, 0, 0];
+            [&ip[..], &own, &peer, &tcp].concat()
+        }
+        (own, peer) => {
+            let (own, peer) = (octets(own), octets(peer));
+            let check = sum(&[&own, &peer, &[0, 0, 0, length, 0, 0, 0, 6], &tcp]);
+            tcp[16..18].copy_from_slice(&check.to_be_bytes());
+            let ip = [0x60, 0, 0, 0, 0, length, 6, 64];
+            [&ip[..], &own, &peer, &tcp].concat()
+        }
+    }
+}
+
+/// An address as IPv6 has it.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
+        IpAddr::V6(six) => six.octets(),
+    }
 }
 
 fn key(line: &Line) -> Vec<u8> {
     [
-        &line.own.ip().octets()[..],
-        &line.peer.ip().octets(),
+        &octets(line.own.ip())[..],
+        &octets(line.peer.ip()),
         &line.own.port().to_be_bytes(),
         &line.peer.port().to_be_bytes(),
     ]
@@ -303,7 +314,7 @@ fn limit(known: &Known) -> Vec<u8> {
 /// The device's end of it, of the site that leads.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    address: Ipv4Addr,
+    address: IpAddr,
     rule: Map,
     limits: Map,
     seen: Map,
@@ -316,10 +327,10 @@ pub(crate) struct Hold {
 
 impl Hold {
     /// For packets from `address` that leave by `device`. Nothing is held back yet.
-    pub(crate) fn open(address: Ipv4Addr, device: &str) -> io::Result<Self> {
-        let rule = Map::new(Kind::Array, 4, 8, 1)?;
-        let limits = Map::new(Kind::Hash, 12, 12, LIMITS)?;
-        let seen = Map::new(Kind::Lru, 12, SEEN_BYTES, SEEN)?;
+    pub(crate) fn open(address: IpAddr, device: &str) -> io::Result<Self> {
+        let rule = Map::new(Kind::Array, 4, RULE_BYTES, 1)?;
+        let limits = Map::new(Kind::Hash, KEY_BYTES, 12, LIMITS)?;
+        let seen = Map::new(Kind::Lru, KEY_BYTES, SEEN_BYTES, SEEN)?;
         let attached = bpf::attach_egress(device, CODE, &[&rule, &limits, &seen])?;
         let this = Self {
             address,
@@ -335,8 +346,7 @@ impl Hold {
     }
 
     fn set(&self, on: bool) -> io::Result<()> {
-        let address = self.address.octets();
-        let rule = [address, u32::from(on).to_ne_bytes()].concat();
+        let rule = [&octets(self.address)[..], &u32::from(on).to_ne_bytes()].concat();
         self.rule.set(&[0; 4], &rule)
     }
 

@@ -127,6 +127,8 @@ pub(crate) struct Host {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
     name: &'static str,
+    /// Its processes that stand still: none of them hears that the first one has ended.
+    frozen: Vec<i32>,
 }
 
 impl Host {
@@ -148,7 +150,12 @@ impl Host {
             .stderr(log)
             .spawn()?;
         let out = BufReader::new(child.stdout.take().expect("piped"));
-        Ok(Self { child, out, name })
+        Ok(Self {
+            child,
+            out,
+            name,
+            frozen: Vec::new(),
+        })
     }
 
     pub(crate) fn say(&mut self, line: &str) -> io::Result<()> {
@@ -178,8 +185,25 @@ impl Host {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
+    /// All its processes stand still.
+    pub(crate) fn freeze(&mut self) {
+        let launcher = self.number().cast_signed();
+        self.frozen = steadfast_sys::procfs::children(launcher);
+        for process in [&[launcher], &self.frozen[..]].concat() {
+            steadfast_sys::child::kill(process, libc::SIGSTOP);
+        }
+    }
+
+    /// Before the launcher, which stands still and waits for none of them: the numbers are theirs.
+    fn end_frozen(&mut self) {
+        for process in self.frozen.drain(..) {
+            steadfast_sys::child::kill(process, libc::SIGKILL);
+        }
+    }
+
     /// Ends at once, as a host does that has lost its power.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.end_frozen();
         self.child.kill()?;
         self.child.wait().map(drop)
     }
@@ -201,6 +225,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        self.end_frozen();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

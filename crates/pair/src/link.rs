@@ -18,7 +18,7 @@ use crate::error::PairError;
 use crate::tls::{Incoming, Outgoing};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 /// A shorter body fits into a packet or two as it is.

@@ -24,6 +24,7 @@ use crate::hosts::{DATA, Host, Images, STRUCK_PAGE, Scratch, cable, run_tool, st
 use crate::stage::{Stage, bad, lose, lose_as, said, told};
 
 const SERVER: &str = "10.97.0.5:8080";
+const SERVER_SIX: &str = "[fd97::5]:8080";
 const FILE: &str = "large.bin";
 const BYTES: usize = 24 << 20;
 
@@ -43,7 +44,7 @@ fn content() -> Vec<u8> {
 /// The third host: a network between all, and a client that does as it is told.
 pub(crate) fn client() -> Result<u8, PairError> {
     println!("up");
-    let mut line = String::new();
+    let (mut line, mut server) = (String::new(), SERVER);
     loop {
         line.clear();
         if io::stdin().read_line(&mut line).map_err(bad)? == 0 {
@@ -81,6 +82,20 @@ pub(crate) fn client() -> Result<u8, PairError> {
                 }
                 println!("connected");
             }
+            // From here on the server is asked by IPv6.
+            None if line == "six" => {
+                run_tool(Command::new("ip").args([
+                    "-6",
+                    "addr",
+                    "add",
+                    "fd97::3/64",
+                    "dev",
+                    "steadfast-c",
+                    "nodad",
+                ]))?;
+                server = SERVER_SIX;
+                println!("connected");
+            }
             // A host is back, with a new cable.
             Some(("cable", device)) => {
                 let master = ["link", "set", device, "master", "steadfast-c"];
@@ -88,8 +103,8 @@ pub(crate) fn client() -> Result<u8, PairError> {
                 run_tool(Command::new("ip").args(["link", "set", device, "up"]))?;
                 println!("connected");
             }
-            Some(("put", how)) => println!("{}", crate::turns::put(SERVER, how)),
-            Some(("ask", times)) => println!("{}", crate::turns::ask(SERVER, times)),
+            Some(("put", how)) => println!("{}", crate::turns::put(server, how)),
+            Some(("ask", times)) => println!("{}", crate::turns::ask(server, times)),
             Some(("get", how)) => match download(how) {
                 Ok((digest, longest)) => println!("got {digest:032x} {}", longest.as_millis()),
                 Err(error) => println!("failed: {error}"),

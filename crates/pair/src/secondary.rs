@@ -13,7 +13,7 @@
 
 mod disks;
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex};
@@ -50,10 +50,10 @@ fn accept(side: &Side) -> Result<TcpStream, PairError> {
     let listener = TcpListener::bind(&side.listen).map_err(refused)?;
     loop {
         let (stream, from) = listener.accept().map_err(refused)?;
-        let welcome = side.peer.as_ref().is_none_or(|peer| {
-            peer.rsplit_once(':')
-                .map_or(peer.as_str(), |(host, _)| host)
-                == from.ip().to_string()
+        let welcome = side.peer_host().is_none_or(|host| {
+            let from = from.ip().to_canonical();
+            host.parse()
+                .map_or(host == from.to_string(), |host: IpAddr| host == from)
         });
         if welcome {
             return Ok(stream);

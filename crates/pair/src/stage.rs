@@ -29,8 +29,11 @@ impl Stage {
     pub(crate) fn set(dir: &Path, options: &Demo) -> Result<Self, PairError> {
         let lost_after = options.lost_after.to_string();
         let hold_acks = options.hold_acks.word();
-        let more: Vec<String> = ["--lost-after", &lost_after, "--hold-acks", hold_acks, "--"]
+        let six = options.six.then_some("--six");
+        let more: Vec<String> = ["--lost-after", &lost_after, "--hold-acks", hold_acks]
             .into_iter()
+            .chain(six)
+            .chain(["--"])
             .map(str::to_owned)
             .chain(options.command.iter().cloned())
             .collect();
@@ -47,6 +50,10 @@ impl Stage {
         for host in [&mut c, &mut b, &mut a] {
             host.say("net").map_err(told)?;
             host.line().map_err(told)?;
+        }
+        if options.six {
+            c.say("six").map_err(told)?;
+            c.line().map_err(told)?;
         }
         Ok(Self { more, a, b, c })
     }
@@ -84,10 +91,7 @@ pub(crate) fn lose_as(
             "A's cable is pulled, and with it its way to the witness"
         }
         Lose::Freeze => {
-            let launcher = host.number().cast_signed();
-            for process in [vec![launcher], steadfast_sys::procfs::children(launcher)].concat() {
-                steadfast_sys::child::kill(process, libc::SIGSTOP);
-            }
+            host.freeze();
             "A's processes stand still"
         }
     })

@@ -134,12 +134,7 @@ impl Security {
             .with_single_cert(own.clone(), private_key(key)?)
             .map_err(unfit)?;
         let connects = client(ca, Some((cert.as_path(), key.as_path())))?;
-        let host = side.peer.as_ref().map(|peer| {
-            let host = peer
-                .rsplit_once(':')
-                .map_or(peer.as_str(), |(host, _)| host);
-            host.trim_matches(['[', ']']).to_owned()
-        });
+        let host = side.peer_host().map(str::to_owned);
         Ok(Self::Certificates {
             connects: Arc::new(connects),
             listens: Arc::new(listens),

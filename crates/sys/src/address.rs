@@ -1,9 +1,9 @@
-//! Address: has this host answer to another IPv4 address, and tells the network that it has moved here
-//! (netdevice(7); gratuitous ARP, RFC 5227, section 3). No process is started for it.
+//! Address: has this host answer to another address, and tells the network that it has moved here
+//! (netdevice(7); gratuitous ARP, RFC 5227, section 3; IPv6: neighbour.rs). No process is started for it.
 //!
 //! Invariant: the address is taken away again when its [`Alias`] is dropped.
 //!
-//! Not covered: IPv6, and an address that another host still answers to.
+//! Not covered: an address that another host still answers to.
 
 #![allow(
     unsafe_code,
@@ -12,10 +12,13 @@
 
 use std::ffi::CString;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use crate::neighbour;
+
 const ETH_P_ARP: u16 = 0x0806;
+const ETH_P_IPV6: u16 = 0x86dd;
 
 fn request(name: &str) -> libc::ifreq {
     // SAFETY: all zeros is a value of it.
@@ -58,17 +61,51 @@ fn internet(address: Ipv4Addr) -> libc::sockaddr {
     }
 }
 
+fn index_of(device: &str) -> io::Result<u32> {
+    let name = CString::new(device).map_err(io::Error::other)?;
+    // SAFETY: `name` ends with a NUL.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
 /// A further address of a device, for as long as this lives.
 #[derive(Debug)]
-pub struct Alias {
-    socket: OwnedFd,
-    label: String,
+pub struct Alias(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Four {
+        socket: OwnedFd,
+        label: String,
+    },
+    Six {
+        index: u32,
+        address: Ipv6Addr,
+        prefix: u8,
+    },
 }
 
 impl Alias {
     /// # Errors
     /// When there is no such device, or without CAP_NET_ADMIN.
-    pub fn set(device: &str, address: Ipv4Addr, prefix: u8) -> io::Result<Self> {
+    pub fn set(device: &str, address: IpAddr, prefix: u8) -> io::Result<Self> {
+        match address {
+            IpAddr::V4(address) => Self::set_four(device, address, prefix),
+            IpAddr::V6(address) => {
+                let index = index_of(device)?;
+                neighbour::change(true, index, address, prefix)?;
+                Ok(Self(Kind::Six {
+                    index,
+                    address,
+                    prefix,
+                }))
+            }
+        }
+    }
+
+    fn set_four(device: &str, address: Ipv4Addr, prefix: u8) -> io::Result<Self> {
         let label = label(device)?;
         // SAFETY: takes numbers.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -89,22 +126,27 @@ impl Alias {
                 return Err(io::Error::last_os_error());
             }
         }
-        Ok(Self { socket, label })
+        Ok(Self(Kind::Four { socket, label }))
     }
 }
 
 impl Drop for Alias {
     fn drop(&mut self) {
-        // An alias without IFF_UP is no more.
-        let mut request = request(&self.label);
-        // SAFETY: `request` is one; its flags are zeros.
-        unsafe {
-            libc::ioctl(
-                self.socket.as_raw_fd(),
-                libc::SIOCSIFFLAGS,
-                &raw mut request,
-            )
-        };
+        match &self.0 {
+            Kind::Four { socket, label } => {
+                // An alias without IFF_UP is no more.
+                let mut request = request(label);
+                // SAFETY: `request` is one; its flags are zeros.
+                unsafe {
+                    libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request);
+                }
+            }
+            Kind::Six {
+                index,
+                address,
+                prefix,
+            } => drop(neighbour::change(false, *index, *address, *prefix)),
+        }
     }
 }
 
@@ -120,13 +162,8 @@ impl Announcer {
     /// # Errors
     /// When there is no such device, or without CAP_NET_RAW.
     pub fn open(device: &str) -> io::Result<Self> {
-        let name = CString::new(device).map_err(io::Error::other)?;
         label(device)?;
-        // SAFETY: `name` ends with a NUL.
-        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        if index == 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let index = index_of(device)?;
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         // SAFETY: takes numbers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(ETH_P_ARP.to_be())) };
@@ -153,44 +190,56 @@ impl Announcer {
         })
     }
 
-    /// Says that `address` is here: as a request and as a reply, since hosts differ in which they heed.
+    /// Says that `address` is here. By ARP as a request and as a reply, since hosts differ in which they heed.
     ///
     /// # Errors
     /// As sendto(2).
-    pub fn announce(&self, address: Ipv4Addr) -> io::Result<()> {
-        // SAFETY: all zeros is a value of it.
-        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        to.sll_family = libc::AF_PACKET
-            .unsigned_abs()
-            .try_into()
-            .expect("a small number");
-        to.sll_protocol = ETH_P_ARP.to_be();
-        to.sll_ifindex = self.index;
-        to.sll_halen = 6;
-        to.sll_addr[..6].fill(0xff);
+    pub fn announce(&self, address: IpAddr) -> io::Result<()> {
+        let address = match address {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(address) => {
+                let packet = neighbour::advertisement(address, self.hardware);
+                return self.send(ETH_P_IPV6, neighbour::ALL_HARDWARE, &packet);
+            }
+        };
         for operation in [1_u8, 2] {
             let mut packet = vec![0, 1, 8, 0, 6, 4, 0, operation];
             for hardware in [self.hardware, [0xff; 6]] {
                 packet.extend(hardware);
                 packet.extend(address.octets());
             }
-            let len = size_of::<libc::sockaddr_ll>()
-                .try_into()
-                .expect("a small number");
-            // SAFETY: `packet` and `to` are read, within their lengths.
-            let sent = unsafe {
-                libc::sendto(
-                    self.socket.as_raw_fd(),
-                    packet.as_ptr().cast(),
-                    packet.len(),
-                    0,
-                    (&raw const to).cast(),
-                    len,
-                )
-            };
-            if sent < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            self.send(ETH_P_ARP, [0xff; 6], &packet)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, protocol: u16, hardware: [u8; 6], packet: &[u8]) -> io::Result<()> {
+        // SAFETY: all zeros is a value of it.
+        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        to.sll_family = libc::AF_PACKET
+            .unsigned_abs()
+            .try_into()
+            .expect("a small number");
+        to.sll_protocol = protocol.to_be();
+        to.sll_ifindex = self.index;
+        to.sll_halen = 6;
+        to.sll_addr[..6].copy_from_slice(&hardware);
+        let len = size_of::<libc::sockaddr_ll>()
+            .try_into()
+            .expect("a small number");
+        // SAFETY: `packet` and `to` are read, within their lengths.
+        let sent = unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                packet.as_ptr().cast(),
+                packet.len(),
+                0,
+                (&raw const to).cast(),
+                len,
+            )
+        };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
         }
         Ok(())
     }

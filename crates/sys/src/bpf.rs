@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const MAP_CREATE: libc::c_int = 0;
@@ -227,48 +227,75 @@ pub fn attach_egress(device: &str, code: &[u8], maps: &[&Map]) -> io::Result<Att
 
 /// Sends IPv4 packets as they are given, header included (raw(7)); the kernel fills in number and checksum of that header.
 #[derive(Debug)]
-pub struct RawSocket(OwnedFd);
+pub struct RawSocket {
+    four: OwnedFd,
+    six: Option<OwnedFd>,
+}
 
 impl RawSocket {
+    /// A kernel without IPv6 sends no packets of it.
+    ///
     /// # Errors
     /// Without CAP_NET_RAW.
     pub fn open() -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: takes numbers.
-        let fd = unsafe { libc::socket(libc::AF_INET, kind, libc::IPPROTO_RAW) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self(owned(fd)))
+        let open = |family: libc::c_int| -> io::Result<OwnedFd> {
+            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+            // SAFETY: takes numbers.
+            let fd = unsafe { libc::socket(family, kind, libc::IPPROTO_RAW) };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(owned(fd))
+        };
+        Ok(Self {
+            four: open(libc::AF_INET)?,
+            six: open(libc::AF_INET6).ok(),
+        })
     }
 
     /// # Errors
     /// As sendto(2).
-    pub fn send(&self, packet: &[u8], to: SocketAddrV4) -> io::Result<()> {
-        // SAFETY: all zeros is a value of it.
-        let mut name: libc::sockaddr_in = unsafe { std::mem::zeroed() };
-        name.sin_family = libc::AF_INET
-            .unsigned_abs()
-            .try_into()
-            .expect("a small number");
-        name.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
-        let len = size_of::<libc::sockaddr_in>()
-            .try_into()
-            .expect("a small number");
-        // SAFETY: `packet` and `name` are read, within their lengths.
-        let sent = unsafe {
-            libc::sendto(
-                self.0.as_raw_fd(),
-                packet.as_ptr().cast(),
-                packet.len(),
-                0,
-                (&raw const name).cast(),
-                len,
-            )
-        };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
+    pub fn send(&self, packet: &[u8], to: SocketAddr) -> io::Result<()> {
+        match to {
+            SocketAddr::V4(to) => {
+                // SAFETY: all zeros is a value of it.
+                let mut name: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+                name.sin_family = family(libc::AF_INET);
+                name.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
+                send_to(&self.four, packet, &name)
+            }
+            SocketAddr::V6(to) => {
+                // SAFETY: all zeros is a value of it; a raw socket takes no port.
+                let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+                name.sin6_family = family(libc::AF_INET6);
+                name.sin6_addr.s6_addr = to.ip().octets();
+                name.sin6_scope_id = to.scope_id();
+                let six = self.six.as_ref();
+                send_to(six.ok_or(io::ErrorKind::Unsupported)?, packet, &name)
+            }
         }
-        Ok(())
     }
+}
+
+fn family(number: libc::c_int) -> libc::sa_family_t {
+    number.unsigned_abs().try_into().expect("a small number")
+}
+
+fn send_to<T>(socket: &OwnedFd, packet: &[u8], name: &T) -> io::Result<()> {
+    let len = size_of::<T>().try_into().expect("a small number");
+    // SAFETY: `packet` and `name`, a socket address, are read within their lengths.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            packet.as_ptr().cast(),
+            packet.len(),
+            0,
+            std::ptr::from_ref(name).cast(),
+            len,
+        )
+    };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }

@@ -20,6 +20,7 @@ pub mod layout;
 pub mod linear;
 pub mod manager;
 pub mod memory;
+mod neighbour;
 pub mod notify;
 pub mod pad;
 pub mod pagemap;

@@ -1,9 +1,7 @@
-use std::net::SocketAddrV4;
-
 use super::*;
 
 fn line(gets: u32) -> Line {
-    let at = |port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 5), port);
+    let at = |port| SocketAddr::new(IpAddr::from([10, 0, 0, 5]), port);
     Line {
         own: at(80),
         peer: at(4000),
@@ -111,4 +109,20 @@ fn the_packet_is_whole_its_window_ends_where_the_kernels_does_and_it_carries_the
     let mut plain = seen(100, 1224);
     plain.head[12] = 5 << 4;
     assert_eq!(packet(&known(200, false), &plain, 200).len(), 40);
+}
+
+#[test]
+fn a_packet_by_ipv6_is_whole_as_well_and_no_key_is_like_one_of_ipv4() {
+    let at = |port| SocketAddr::new("fd00::5".parse().expect("one"), port);
+    let mut six = known(200, false);
+    six.line.own = at(80);
+    six.line.peer = at(4000);
+    let bytes = packet(&six, &seen(100, 1224), 200);
+    assert_eq!(bytes.len(), 72);
+    assert_eq!(bytes[4..8], [0, 32, 6, 64]);
+    assert_eq!(bytes[48..52], 200_u32.to_be_bytes());
+    let pseudo = [&bytes[8..40], &[0, 0, 0, 32, 0, 0, 0, 6]].concat();
+    assert_eq!(sum(&[&pseudo, &bytes[40..]]), 0, "its own checksum in it");
+    assert_eq!(key(&six.line).len(), KEY_BYTES);
+    assert_eq!(key(&line(0))[8..16], [0, 0, 0xff, 0xff, 10, 0, 0, 5]);
 }

@@ -41,6 +41,18 @@ fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
         assert_eq!(status, Some(0), "{how}: {said}");
         assert!(said.contains("with 1 connections (0 cut)"), "{how}: {said}");
     }
+    let program = format!("{}-held-freeze/", std::process::id());
+    assert_eq!(running(&program), 0, "nothing is left behind");
+}
+
+/// Processes whose command line has this.
+fn running(what: &str) -> usize {
+    let lines = fs::read_dir("/proc").expect("mounted");
+    lines
+        .flatten()
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .filter(|line| String::from_utf8_lossy(line).contains(what))
+        .count()
 }
 
 #[test]
@@ -67,6 +79,30 @@ fn acknowledgements_that_are_not_held_back_lose_what_the_program_had_not_read() 
     }
     let _alone = DEMO.lock();
     let (status, said) = turns("off", &["--lost-at", "57", "--hold-acks", "off"], &SINK);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("bytes were lost or changed"), "{said}");
+}
+
+#[test]
+fn by_ipv6_the_same_bytes_are_at_the_other_host() {
+    if !is_root() {
+        return;
+    }
+    let _alone = DEMO.lock();
+    const SIX: [&str; 2] = ["sink", "six"];
+    for (how, flags) in [
+        ("power", &["--lost-at", "57"][..]),
+        ("cable", &["--lost-at", "220"]),
+        ("switch", &["--lost-joined", "--lost-after", "2000"]),
+    ] {
+        let lose = if how == "cable" { "cable" } else { "power" };
+        let flags = [&["--six", "--lose", lose], flags].concat();
+        let (status, said) = turns(&format!("six-{how}"), &flags, &SIX);
+        assert_eq!(status, Some(0), "{how}: {said}");
+        assert!(said.contains("with 1 connections"), "{how}: {said}");
+    }
+    let off = ["--six", "--lost-at", "57", "--hold-acks", "off"];
+    let (status, said) = turns("six-off", &off, &SIX);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("bytes were lost or changed"), "{said}");
 }

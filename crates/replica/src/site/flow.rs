@@ -3,7 +3,7 @@
 //! The account is the agent's (storage.c, `count`): of each connection the sequence number at its accept, and what the
 //! program has read since.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::step::{Kind, Step, half, word};
 use crate::abi;
@@ -18,8 +18,8 @@ const PARKED: u16 = 2048;
 /// A connection that a site can go on with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    pub own: SocketAddrV4,
-    pub peer: SocketAddrV4,
+    pub own: SocketAddr,
+    pub peer: SocketAddr,
     /// The sequence number of the first byte that the program gets.
     pub gets: u32,
     /// Of the window that this end announces, as a power of two.
@@ -41,16 +41,27 @@ pub enum Flow {
 }
 
 /// Of a socket for both families a client by IPv4 has a mapped address (ipv6(7)); what it sends is IPv4.
-fn internet(bytes: &[u8]) -> Option<SocketAddrV4> {
-    const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+fn internet(bytes: &[u8]) -> Option<SocketAddr> {
     let family = i32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
-    let address: [u8; 4] = match family {
-        libc::AF_INET => bytes[4..8].try_into().ok()?,
-        libc::AF_INET6 if bytes[8..20] == MAPPED => bytes[20..24].try_into().ok()?,
-        _ => return None,
+    let four = |octets: &[u8]| -> Option<SocketAddr> {
+        let octets: [u8; 4] = octets.try_into().ok()?;
+        Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(octets)), port))
     };
-    Some(SocketAddrV4::new(Ipv4Addr::from(address), port))
+    match family {
+        libc::AF_INET => four(&bytes[4..8]),
+        libc::AF_INET6 => {
+            let octets: [u8; 16] = bytes[8..24].try_into().ok()?;
+            let address = Ipv6Addr::from(octets);
+            if let Some(mapped) = address.to_ipv4_mapped() {
+                return four(&mapped.octets());
+            }
+            let scope = u32::from_le_bytes(bytes[24..28].try_into().ok()?);
+            let whole = SocketAddrV6::new(address, port, 0, scope);
+            (!address.is_unspecified()).then_some(SocketAddr::V6(whole))
+        }
+        _ => None,
+    }
 }
 
 /// From what the agent has learnt at an accept.
@@ -158,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_of_ipv4_although_the_socket_is_one_of_ipv6() {
+    fn an_address_is_one_of_ipv4_if_it_is_mapped_although_the_socket_is_one_of_ipv6() {
         let mut bytes = [0; 28];
         bytes[..4].copy_from_slice(&[10, 0, 0x1f, 0x90]);
         assert_eq!(internet(&bytes), None, "::");
@@ -168,6 +179,10 @@ mod tests {
         assert_eq!(internet(&bytes), Some("10.0.0.6:8080".parse().unwrap()));
         bytes[0] = 10;
         bytes[8] = 0x20;
-        assert_eq!(internet(&bytes), None, "IPv6");
+        bytes[24] = 3;
+        let six = internet(&bytes).expect("IPv6");
+        assert!(matches!(six, SocketAddr::V6(six) if six.scope_id() == 3 && six.port() == 8080));
+        bytes[0] = 1;
+        assert_eq!(internet(&bytes), None, "a socket of this host");
     }
 }
