@@ -230,11 +230,12 @@ static u64 place_of(u32 nr, const u64 a[6])
 
 /* A read at a place of its own changes nothing at either site, so the primary makes it before the secondary has claimed it. What it has
  * brought is still compared before the program has it (sf_pair_wait), and so is the claim. Not where processes take turns: the
- * turn would be held for as long as the other site computes. */
+ * turn would be held for as long as the other site computes. Nor with threads: a primary that has read into the wrong place would have
+ * gone on to another thread's event before it is called back. */
 static int reads_at_once(u32 nr, const u64 a[6])
 {
 	return (nr == NR_pread64 || nr == NR_preadv || (nr == NR_preadv2 && a[3] != ~0ull)) && kind_of(a[0]) == F_PROTECTED && !sf_pair_has_others() &&
-	       !app.domain;
+	       !app.threads;
 }
 
 /* Bytes that would move from file to socket inside the kernel pass no comparison. The errno is one that the manual

@@ -45,6 +45,19 @@ fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
     assert_eq!(running(&program), 0, "nothing is left behind");
 }
 
+/// On a machine that is busy the server may have read all that has come when its host is lost; not each time.
+fn loses(name: &str, flags: &[&str], server: &[&str]) {
+    for _ in 0..4 {
+        let (status, said) = turns(name, flags, server);
+        if status == Some(1) {
+            assert!(said.contains("bytes were lost or changed"), "{said}");
+            return;
+        }
+        assert_eq!(status, Some(0), "{said}");
+    }
+    panic!("nothing was lost");
+}
+
 /// Processes whose command line has this.
 fn running(what: &str) -> usize {
     let lines = fs::read_dir("/proc").expect("mounted");
@@ -78,9 +91,7 @@ fn acknowledgements_that_are_not_held_back_lose_what_the_program_had_not_read() 
         return;
     }
     let _alone = DEMO.lock();
-    let (status, said) = turns("off", &["--lost-at", "57", "--hold-acks", "off"], &SINK);
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("bytes were lost or changed"), "{said}");
+    loses("off", &["--lost-at", "57", "--hold-acks", "off"], &SINK);
 }
 
 #[test]
@@ -102,7 +113,5 @@ fn by_ipv6_the_same_bytes_are_at_the_other_host() {
         assert!(said.contains("with 1 connections"), "{how}: {said}");
     }
     let off = ["--six", "--lost-at", "57", "--hold-acks", "off"];
-    let (status, said) = turns("six-off", &off, &SIX);
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("bytes were lost or changed"), "{said}");
+    loses("six-off", &off, &SIX);
 }

@@ -181,3 +181,40 @@ fn a_read_that_was_repaired_is_run_again_as_it_was_repaired() {
     }
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// The primary makes it before the secondary has claimed it, and what it has brought goes with the program that was wrong.
+#[test]
+fn a_read_with_a_wrong_argument_on_either_site_is_made_anew() {
+    let dir = with_table("argument");
+    let site = sqlite_site(&dir);
+    let right = sqlite(&dir, QUESTION);
+    let step: usize = std::env::var("PAIR_STEP").map_or(7, |step| step.parse().expect("a number"));
+    for (event, reg) in (80..120)
+        .step_by(step)
+        .zip(["rsi", "rdi", "rdx", "r10"].iter().cycle())
+    {
+        for (replica, name) in [(0, "A"), (1, "B")] {
+            let fault = format!("replica={replica} event={event} reg={reg} bit=4");
+            let (a, b) = if replica == 0 {
+                (fault.as_str(), "")
+            } else {
+                ("", fault.as_str())
+            };
+            let mut both = flipped(&site, a, b, &[]);
+            let answers: Vec<String> = (0..3).map(|_| both.ask(QUESTION)).collect();
+            let ends = both.end();
+            assert_eq!(answers, vec![right.trim(); 3], "{fault}: {}", ends.said());
+            assert_eq!(ends.codes(), [Some(0), Some(0)], "{fault}: {}", ends.said());
+            let line = format!("processor or memory of {name} at event");
+            let lines = ends.said().lines().count();
+            assert!([0, 2].contains(&lines), "{fault}: {}", ends.said());
+            assert_eq!(
+                ends.said().matches(&line).count(),
+                lines,
+                "{fault}: {}",
+                ends.said()
+            );
+        }
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}

@@ -81,10 +81,9 @@ fn a_wrong_claim_of_one_of_many_threads_is_repaired_by_re_runs_on_either_site() 
         };
         let b = with("secondary", "--listen", 1);
         let mut both = Both::with(with("primary", "--peer", 0), b);
-        for _ in 0..5 {
-            assert_eq!(both.ask("sum"), right);
-        }
+        let sums: Vec<String> = (0..5).map(|_| both.ask("sum")).collect();
         let ends = both.end();
+        assert_eq!(sums, vec![right.clone(); 5], "{fault}: {}", ends.said());
         assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
         let line = format!("processor or memory of {name} at event");
         assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
