@@ -1,7 +1,9 @@
 //! Link: what the two sites say to each other, framed over one TCP connection.
 //!
-//! A frame is its length, its kind and its body. A long body is compressed where that makes it shorter. Both ends speak one version; another one is
-//! refused at the greeting.
+//! A frame is its length, its kind, its body and a sum of these. A long body is compressed where that makes it shorter. Both ends speak one version;
+//! another one is refused at the greeting.
+//!
+//! Invariant: a frame that was changed between its two ends, in a buffer or on its way, ends the link. TCP's own sum has 16 bits.
 //!
 //! Not covered: secrecy and authentication without certificates (tls.rs). Such a link belongs into a network of its own.
 
@@ -16,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::{Right, Side};
 use crate::error::PairError;
 use crate::tls::{Incoming, Outgoing};
+use steadfast_integrity::digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
 pub(crate) const VERSION: u32 = 9;
@@ -25,6 +28,8 @@ const FRAME_MAX: usize = 192 << 20;
 const COMPRESSED_MIN: usize = 1024;
 /// In the byte of the kind: the body is its length and an LZ4 block.
 const COMPRESSED: u8 = 0x80;
+/// CRC32C of kind and body as they were before they were compressed, behind the body.
+const SUM: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -140,28 +145,39 @@ impl Sender {
     }
 }
 
-/// Whoever greets may speak to another version: a greeting is never compressed.
+fn sum(tag: Tag, parts: &[&[u8]]) -> [u8; SUM] {
+    let first = crc32c(&[tag as u8]);
+    let all = parts
+        .iter()
+        .fold(first, |sum, part| crc32c_append(sum, part));
+    all.to_le_bytes()
+}
+
+/// Whoever greets may speak to another version: a greeting is never compressed, and has no sum.
 fn frame(tag: Tag, parts: &[&[u8]]) -> io::Result<Vec<u8>> {
+    let greets = tag == Tag::Greeting;
     let len: usize = parts.iter().map(|part| part.len()).sum();
-    let head = |len: usize, kind: u8| -> io::Result<Vec<u8>> {
-        let mut frame = Vec::with_capacity(len + 5);
-        frame.extend(u32::try_from(len).map_err(io::Error::other)?.to_le_bytes());
+    let put = |kind: u8, len: usize, parts: &[&[u8]], sum: &[u8]| -> io::Result<Vec<u8>> {
+        let whole = u32::try_from(len + sum.len()).map_err(io::Error::other)?;
+        let mut frame = Vec::with_capacity(len + SUM + 5);
+        frame.extend(whole.to_le_bytes());
         frame.push(kind);
+        for part in parts.iter().chain([&sum]) {
+            frame.extend_from_slice(part);
+        }
         Ok(frame)
     };
-    if len >= COMPRESSED_MIN && tag != Tag::Greeting {
+    if greets {
+        return put(tag as u8, len, parts, &[]);
+    }
+    let sum = sum(tag, parts);
+    if len >= COMPRESSED_MIN {
         let short = lz4_flex::compress_prepend_size(&parts.concat());
         if short.len() < len {
-            let mut frame = head(short.len(), tag as u8 | COMPRESSED)?;
-            frame.extend(short);
-            return Ok(frame);
+            return put(tag as u8 | COMPRESSED, short.len(), &[&short], &sum);
         }
     }
-    let mut frame = head(len, tag as u8)?;
-    for part in parts {
-        frame.extend_from_slice(part);
-    }
-    Ok(frame)
+    put(tag as u8, len, parts, &sum)
 }
 
 fn foreign() -> io::Error {
@@ -174,17 +190,29 @@ fn tag_of(kind: u8) -> io::Result<Tag> {
         .ok_or_else(foreign)
 }
 
-fn parse(kind: u8, body: Vec<u8>) -> io::Result<Frame> {
+fn parse(kind: u8, mut body: Vec<u8>) -> io::Result<Frame> {
     let tag = tag_of(kind)?;
-    if kind & COMPRESSED == 0 {
+    if tag == Tag::Greeting {
         return Ok(Frame { tag, body });
     }
-    let (size, block) = lz4_flex::block::uncompressed_size(&body).map_err(|_| foreign())?;
-    if size > FRAME_MAX {
-        return Err(foreign());
+    let damaged = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a frame of the link was changed on its way",
+        )
+    };
+    let at = body.len().checked_sub(SUM).ok_or_else(foreign)?;
+    let told = body.split_off(at);
+    if kind & COMPRESSED != 0 {
+        let (size, block) = lz4_flex::block::uncompressed_size(&body).map_err(|_| damaged())?;
+        if size > FRAME_MAX {
+            return Err(damaged());
+        }
+        body = lz4_flex::decompress(block, size).map_err(|_| damaged())?;
     }
-    let body = lz4_flex::decompress(block, size)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    if told != sum(tag, &[&body]) {
+        return Err(damaged());
+    }
     Ok(Frame { tag, body })
 }
 
@@ -197,7 +225,7 @@ impl Receiver {
         self.0.read_exact(&mut head)?;
         let len = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
         tag_of(head[4])?; // what somebody else says has another length than its first bytes seem to tell
-        if len > FRAME_MAX {
+        if len > FRAME_MAX + SUM {
             return Err(foreign());
         }
         let mut body = vec![0; len];
@@ -517,6 +545,23 @@ mod tests {
             assert_eq!((frame.tag, &frame.body[..]), (tag, body));
             let shorter = tag == Tag::Step && body == &text[..];
             assert_eq!(bytes < body.len(), shorter, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_bit_that_flips_in_a_frame_is_found_or_changes_nothing() {
+        for body in [&b"INSERT INTO t VALUES".repeat(100)[..], b"done", b""] {
+            let whole = frame(Tag::Step, &[body]).expect("a frame");
+            for bit in 32..8 * whole.len() {
+                let mut bytes = whole.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let parsed = parse(bytes[4], bytes[5..].to_vec());
+                // Where a greeting is due nothing else is, and the other way round.
+                let whole = |frame: &Frame| frame.tag == Tag::Greeting || frame.body == body;
+                assert!(parsed.as_ref().map_or(true, whole), "bit {bit}");
+            }
+            let parsed = parse(whole[4], whole[5..].to_vec()).expect("as it was");
+            assert_eq!(parsed.body, body);
         }
     }
 
