@@ -235,6 +235,7 @@ else
 	for s in 1 2 3 4; do f=build/campaign/kv-live-$$s.json; [ -f $$f ] || $(BENCH) kv --only live --strikes 6000 --seed $$s --json $$f || exit; done
 	for s in 1 2 3 4; do f=build/campaign/kv-sim-$$s.json; [ -f $$f ] || $(BENCH) kv --only simulated --seed $$s --json $$f || exit; done
 	f=build/campaign/kv-quiet.json; [ -f $$f ] || $(BENCH) kv --only quiet --json $$f
+	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-crosscheck --test model
 	GROUP_SEEDS=200 $(CARGO) test -p steadfast-group --lib driver::tests
 	KV_HISTORIES=40 KV_HISTORY_S=30 KV_SEED=1000 $(CARGO) test -p steadfast-kv --test group -- --nocapture history::every
 	$(BENCH) python --out build/campaign

@@ -28,7 +28,7 @@ use self::votes::Vote;
 use crate::ids::{Digest, Index, Node, ObjectId};
 use crate::message::{Message, Pair, Run, To};
 
-pub use self::action::{Action, Objects, Standing, Status};
+pub use self::action::{Action, Objects, Standing, Status, refresh};
 
 /// Ticks after which a question is asked again, of another replica.
 const ASK_AGAIN_TICKS: u32 = 8;
@@ -44,7 +44,7 @@ const REPAIR_BYTES: usize = 1 << 18;
 const AHEAD_MAX: u64 = 1 << 16;
 
 /// One replica's part of the protocol.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Core {
     me: Node,
     epoch: u32,
@@ -206,6 +206,14 @@ impl Core {
         self.votes
             .get(&index)
             .is_some_and(|vote| vote.mine.is_some())
+    }
+
+    /// Other members that have said what came of a later entry than this one.
+    #[must_use]
+    pub fn further(&self, index: Index) -> usize {
+        let later = self.votes.range(Index(index.0 + 1)..);
+        let nodes: BTreeSet<&Node> = later.flat_map(|(_, vote)| vote.heard.keys()).collect();
+        nodes.len()
     }
 
     /// Whether the state behind this entry may be handed to somebody: it may once f+1 replicas have had every entry up to here as this one.

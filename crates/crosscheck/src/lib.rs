@@ -36,7 +36,7 @@ pub mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use crate::core::{Action, Core, Objects, Standing, Status};
+pub use crate::core::{Action, Core, Objects, Standing, Status, refresh};
 pub use crate::guarded::{Arena, Critical, Encode, Ref, State};
 pub use crate::ids::{Digest, Index, Node, ObjectId};
 pub use crate::message::{Message, Pair, Recover, Run, To, Tuple};

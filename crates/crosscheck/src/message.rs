@@ -6,7 +6,7 @@ use steadfast_integrity::digest::Vote128;
 use crate::ids::{Digest, Index, Node, ObjectId};
 
 /// To whom a message goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum To {
     /// Every other member.
     All,
@@ -15,7 +15,7 @@ pub enum To {
 }
 
 /// One object and its latest digest in an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pair {
     /// Which object.
     pub object: ObjectId,
@@ -27,7 +27,7 @@ pub struct Pair {
 }
 
 /// What a replica has computed for one entry: the delta of the state, and the replies.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tuple {
     /// Each object once, in the order of its first access.
     pub objects: Vec<Pair>,
@@ -66,7 +66,7 @@ impl Tuple {
 }
 
 /// Digests of consecutive entries.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run {
     /// The entry of the first digest.
     pub first: Index,
@@ -75,7 +75,7 @@ pub struct Run {
 }
 
 /// The order to compare these objects, from their bytes, at one place of the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Recover {
     /// The entry at which replicas disagreed.
     pub cause: Index,
@@ -84,7 +84,7 @@ pub struct Recover {
 }
 
 /// A message between replicas.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Digests of entries that the sender has executed.
     Check {

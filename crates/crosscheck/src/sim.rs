@@ -15,7 +15,7 @@ mod service;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::core::{Action, Core, Objects};
+use crate::core::{Action, Core, Objects, refresh};
 use crate::ids::{Digest, Index, Node, ObjectId};
 use crate::message::{Message, Recover, To};
 
@@ -447,6 +447,9 @@ impl Group {
                     self.right.push(Vec::new());
                 }
                 Action::Repaired { .. } => self.outcome.repaired += 1,
+                Action::Refresh(object, digest) => {
+                    refresh(&mut self.replicas[who].store, object, digest);
+                }
                 Action::Resume(index) => {
                     self.replicas[who].held.remove(&index);
                 }
@@ -572,6 +575,10 @@ impl Group {
                     self.outcome
                         .left
                         .push(format!("object {key} is wrong in replica {who}"));
+                } else if !replica.store.intact(id) {
+                    self.outcome.left.push(format!(
+                        "the digest of object {key} is wrong in replica {who}"
+                    ));
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bank::{Bank, Request, account};
 use steadfast_crosscheck::{
     Action, Core, Digest, Index, Message, Node, ObjectId, Objects as _, Recover, State as _, To,
-    Tuple,
+    Tuple, refresh,
 };
 
 enum Entry {
@@ -173,6 +173,7 @@ impl Group {
                     }
                 }
                 Action::Order(recover) => self.log.push(Entry::Recover(recover)),
+                Action::Refresh(object, digest) => refresh(&mut replica.bank, object, digest),
                 Action::Resume(index) => replica.held.retain(|held| *held != index),
                 Action::Repaired {
                     object, passive, ..

@@ -65,6 +65,10 @@ pub(crate) struct Common {
     /// Seconds in which the scrubber compares every object once, asked for or not; 0 turns it off.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) scrub: u64,
+    /// Seconds after which a replica ends that executes nothing while a majority of the others goes on; a fresh process takes its place. 0
+    /// turns it off.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) watchdog: u64,
     /// How reads are answered: voted (log and vote), local (without the log, against the digest that was voted on), or plain (unchecked);
     /// for all, or by command: get=local,mg=voted.
     #[arg(long, value_name = "MODES", default_value_t = Modes::default())]
@@ -218,7 +222,7 @@ pub(crate) enum Verb {
     },
     /// Flip one bit of a stored object in one replica: 'replica=1 object=item:a byte=2 bit=3'.
     Strike {
-        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas] byte=N bit=N, or object=client:NAME; or the next that passes: replica=N message=reply|check|repair|recover|entry bit=N, or queue=submit|log|replies. The client of a replica whose queue is struck gets an error, or the right reply
+        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas] byte=N bit=N, or object=client:NAME; or the next that passes: replica=N message=reply|check|repair|recover|entry bit=N, or queue=submit|log|replies|held. The client of a replica whose queue is struck gets an error, or the right reply
         #[arg(value_name = "WHERE", num_args = 1.., required = true)]
         line: Vec<String>,
         #[command(flatten)]
@@ -331,6 +335,8 @@ pub(crate) struct Replica {
     pub(crate) snapshot_every: u64,
     #[arg(long)]
     pub(crate) scrub: u64,
+    #[arg(long)]
+    pub(crate) watchdog: u64,
     #[arg(long)]
     pub(crate) reads: Modes,
     #[arg(long)]

@@ -237,6 +237,7 @@ impl Parent<'_> {
             .args(["--memory", &common.memory.to_string()])
             .args(["--snapshot-every", &common.snapshot_every.to_string()])
             .args(["--scrub", &common.scrub.to_string()])
+            .args(["--watchdog", &common.watchdog.to_string()])
             .args(["--reads", &common.reads.to_string()])
             .args(["--batch", &common.batch.to_string()])
             .args(["--batch-ms", &common.batch_ms.to_string()])

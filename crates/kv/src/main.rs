@@ -190,6 +190,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
             snapshot_every: args.snapshot_every,
             secret,
             scrub_s: args.scrub,
+            watchdog_s: args.watchdog,
             batch: args.batch,
             batch_ms: args.batch_ms,
             reads: args.reads,

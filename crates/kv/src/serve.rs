@@ -124,6 +124,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             snapshot_every: common.snapshot_every,
             secret: own_secret,
             scrub_s: common.scrub,
+            watchdog_s: common.watchdog,
             batch: common.batch,
             batch_ms: common.batch_ms,
             reads: common.reads,

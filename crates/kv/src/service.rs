@@ -237,6 +237,10 @@ pub(crate) struct Service {
     /// Whether the log is on disk.
     durable: bool,
     epoch: u16,
+    /// For how long this replica may execute nothing while others go on; nothing if nobody looks.
+    watchdog: Option<Duration>,
+    /// The last executed entry, and since when it is that.
+    watermark: (u64, Instant),
     /// Between two shards; nothing if the scrubber is off.
     scrub_every: Option<Duration>,
     scrub_next: usize,
@@ -289,6 +293,8 @@ pub(crate) struct Setup {
     pub(crate) secret: u128,
     /// Seconds in which everything is compared once; 0 for never.
     pub(crate) scrub_s: u64,
+    /// Seconds without an executed entry, while others go on, after which a replica ends; 0 for never.
+    pub(crate) watchdog_s: u64,
     /// Requests in one entry, and milliseconds for which they wait until there are so many.
     pub(crate) batch: usize,
     pub(crate) batch_ms: u64,
@@ -358,6 +364,8 @@ impl Service {
                 last,
                 ..Return::default()
             }),
+            watchdog: (setup.watchdog_s > 0).then(|| Duration::from_secs(setup.watchdog_s)),
+            watermark: (0, Instant::now()),
             scrub_every: scrub.then(|| Duration::from_secs(setup.scrub_s) / SHARDS_U32),
             scrub_next: 0,
             scrub_at: Instant::now(),
@@ -525,6 +533,7 @@ impl Service {
         self.scrub();
         self.drained();
         self.end_if_lost();
+        self.end_if_stalled();
         let unready = self.unready();
         self.notify
             .tick(unready.is_none(), unready.unwrap_or("ready"));

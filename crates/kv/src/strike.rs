@@ -51,10 +51,12 @@ pub(crate) enum Kind {
     Log,
     /// A reply that waits for its vote.
     Replies,
+    /// The number of the recovery that holds requests back: its end is the end of another one.
+    Held,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Reply,
         Self::Check,
         Self::Repair,
@@ -63,6 +65,7 @@ impl Kind {
         Self::Submit,
         Self::Log,
         Self::Replies,
+        Self::Held,
     ];
 
     /// The clause that names it.
@@ -76,6 +79,7 @@ impl Kind {
             Self::Submit => ("queue", "submit"),
             Self::Log => ("queue", "log"),
             Self::Replies => ("queue", "replies"),
+            Self::Held => ("queue", "held"),
         }
     }
 

@@ -44,6 +44,8 @@ mod reads;
 mod recovery;
 #[path = "group/serve.rs"]
 mod serve;
+#[path = "group/slow.rs"]
+mod slow;
 #[path = "group/strikes.rs"]
 mod strikes;
 #[path = "group/tls.rs"]

@@ -4,7 +4,7 @@ use crate::ids::{Digest, Index, Node, ObjectId};
 use crate::message::{Message, Recover, To};
 
 /// What a replica knows about another, or itself, at one entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Not verified.
     Unknown,
@@ -17,7 +17,7 @@ pub enum Status {
 }
 
 /// What is known about the state behind an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// f+1 replicas have it so.
     Agreed,
@@ -28,7 +28,7 @@ pub enum Standing {
 }
 
 /// What the caller is asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Tell another replica.
     Send(To, Message),
@@ -69,6 +69,9 @@ pub enum Action {
         /// From whom.
         source: Node,
     },
+    /// The bytes of an own object are the ones that were voted for, and the digest stored with them is not theirs: [`refresh`] it. Left so, the
+    /// object would count as one that changed at rest when the next vote on it has no majority.
+    Refresh(ObjectId, Digest),
     /// Nothing of this recovery holds requests back any longer.
     Resume(Index),
     /// No vote and no evidence decides on these objects: they stay held.
@@ -87,4 +90,12 @@ pub trait Objects {
 
     /// Makes the object what these bytes say, or removes it.
     fn replace(&mut self, object: ObjectId, packed: Option<&[u8]>);
+}
+
+/// Stores an object anew, and so the digest of its bytes with it, if these still are the ones that were voted for.
+pub fn refresh(objects: &mut dyn Objects, object: ObjectId, digest: Digest) {
+    let packed = objects.pack(object);
+    if Digest::of_packed(packed.as_deref()) == digest {
+        objects.replace(object, packed.as_deref());
+    }
 }

@@ -16,7 +16,7 @@ const COPIES_TICKS: u32 = 4 * VOTE_TICKS;
 /// Times that everybody looks again at objects on which no vote decides, before they count as stuck.
 const LOOKS: usize = 4;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
     pub(super) objects: Vec<ObjectId>,
     /// As they were at this place of the log, for others.
@@ -276,6 +276,11 @@ impl Core {
         }
         if undecided.is_empty() && !recovery.resumed {
             recovery.resumed = true;
+            for pair in recovery.reports.get_mut(&me).into_iter().flatten() {
+                if std::mem::take(&mut pair.passive) {
+                    self.out.push(Action::Refresh(pair.object, pair.digest));
+                }
+            }
             self.out.push(Action::Resume(index));
         }
         let is_over = |node: &Node| recovery.denied.contains(node) || recovery.has_healed(*node);

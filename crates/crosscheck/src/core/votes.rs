@@ -13,7 +13,7 @@ const KEEP_TICKS: u32 = 400;
 /// Agreed entries whose digests are kept.
 pub(super) const AGREED_MAX: usize = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Vote {
     pub(super) mine: Option<(u128, Tuple)>,
     pub(super) heard: BTreeMap<Node, u128>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_crosscheck::{Action, Digest, Index, Node};
+use steadfast_crosscheck::{Action, Digest, Index, Node, refresh};
 use tokio::time::Instant;
 
 use super::log::Body;
@@ -87,6 +87,9 @@ impl<M: Machine> Driver<M> {
                     took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                 };
                 self.whole.machine.told(&news);
+            }
+            Action::Refresh(object, digest) => {
+                refresh(&mut self.whole, object, digest);
             }
             Action::Resume(index) => {
                 self.held.remove(&index);

@@ -233,7 +233,10 @@ impl Service {
         self.out.insert(index, Out { replies, groups });
         self.core.executed(index, tuple);
         if let Some(recover) = recover {
-            self.held.insert(index, recover.objects.clone());
+            let mut number = index.0.to_le_bytes();
+            self.struck.bytes(Kind::Held, &mut number);
+            let held = Index(u64::from_le_bytes(number));
+            self.held.insert(held, recover.objects.clone());
             self.recovering
                 .insert(index, (recover.cause, Instant::now()));
             self.core.recover(index, &recover, &self.store);

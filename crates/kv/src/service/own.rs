@@ -176,15 +176,21 @@ impl Service {
         let requests = |groups: &Waiting| groups.iter().map(|(count, _)| count).sum::<usize>();
         let to_be_ordered = self.unacked.values().map(|own| requests(&own.groups));
         let for_votes = self.out.values().map(|out| requests(&out.groups));
-        let held: BTreeSet<_> = self.held.values().flatten().copied().collect();
         serde_json::json!({
             "to_be_submitted": self.collected,
             "to_be_ordered": to_be_ordered.sum::<usize>(),
             "nothing_ordered_for_ms": self.unacked.first_key_value().map(|_| self.submitted_at.elapsed().as_millis()),
             "for_votes": for_votes.sum::<usize>(),
             "entries_to_execute": self.queue.len(),
-            "for_repair_of": held.iter().take(HELD_SHOWN).map(|id| self.name(*id, None)).collect::<Vec<_>>(),
+            "for_repair_of": self.waits_for(),
         })
+    }
+
+    /// The first of the objects that hold the log back.
+    pub(super) fn waits_for(&self) -> Vec<String> {
+        let held: BTreeSet<_> = self.held.values().flatten().copied().collect();
+        let shown = held.iter().take(HELD_SHOWN);
+        shown.map(|id| self.name(*id, None)).collect()
     }
 
     fn status(&self) -> serde_json::Value {

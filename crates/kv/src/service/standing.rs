@@ -86,6 +86,33 @@ impl Service {
         std::process::exit(steadfast_integrity::exit::Own::Setup.code().into());
     }
 
+    /// Ends where this replica executes nothing of what the log has delivered, and f+1 others have gone on: they do without it, and what holds
+    /// it back here is nothing that they know of. Where all wait nobody ends, since what they wait for may still come.
+    pub(super) fn end_if_stalled(&mut self) {
+        let (last, since) = self.watermark;
+        if self.executed != last || self.queue.is_empty() {
+            self.watermark = (self.executed, Instant::now());
+            return;
+        }
+        let Some(limit) = self.watchdog.filter(|limit| since.elapsed() >= *limit) else {
+            return;
+        };
+        if self.core.further(Index(last)) < self.size / 2 + 1 {
+            return;
+        }
+        self.say(
+            &format!(
+                "replica {} has executed nothing for {} s, and the others have: it ends, for a fresh process to take its place\n  waits: entry {}, for {}",
+                self.slot,
+                limit.as_secs(),
+                last + 1,
+                self.waits_for().join(", ")
+            ),
+            &serde_json::json!({"event": "stalled", "replica": self.slot, "entry": last + 1, "waits_for": self.waits_for()}),
+        );
+        std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
+    }
+
     /// Why this replica should not be given requests, if so.
     pub(super) fn unready(&self) -> Option<&'static str> {
         if !self.is_member() {

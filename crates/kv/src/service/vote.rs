@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steadfast_crosscheck::{Action, Digest, Index, Message, Node, ObjectId};
+use steadfast_crosscheck::{Action, Digest, Index, Message, Node, ObjectId, refresh};
 use steadfast_group::Post;
 
 use super::{Body, Reply, Service, deliver};
@@ -80,6 +80,14 @@ impl Service {
                     is.as_deref(),
                     passive,
                     source,
+                );
+            }
+            Action::Refresh(object, digest) => {
+                refresh(&mut self.store, object, digest);
+                let name = self.name(object, None);
+                self.say(
+                    &format!("replica {}: the digest stored with {name} had changed; it is stored anew", self.slot),
+                    &serde_json::json!({"event": "refreshed", "replica": self.slot, "object": name}),
                 );
             }
             Action::Resume(index) => {

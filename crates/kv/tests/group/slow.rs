@@ -1,0 +1,95 @@
+//! Replicas that are slow, or that stand still.
+
+use super::serve::Hosts;
+use super::*;
+
+fn signal(pid: u32, signal: &str) {
+    let done = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(done.unwrap().success());
+}
+
+/// Stopped, and so as slow as can be; nothing of it is lost.
+#[test]
+fn a_replica_that_is_held_up_for_seconds_catches_up_and_nobody_calls_it_wrong() {
+    let mut hosts = Hosts::new("slow", &[]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    let leader = usize::try_from(hosts.status(0)["leader"].as_u64().unwrap()).unwrap();
+    // A follower first, then the leader.
+    for (round, slow) in [(leader + 1) % 3, leader].into_iter().enumerate() {
+        let asked = (slow + 1) % 3;
+        let mut line = hosts.connect(asked);
+        signal(hosts.pid(slow), "-STOP");
+        let until = Instant::now() + Duration::from_secs(2);
+        let mut last = String::new();
+        let mut count = 0;
+        while Instant::now() < until {
+            last = format!("{round}:{count}");
+            let said = line.ask(&format!("set a 0 0 {}\r\n{last}\r\n", last.len()));
+            // Until there is a new leader nobody orders anything.
+            if said == "STORED\r\n" {
+                count += 1;
+            }
+        }
+        assert!(
+            count > 20,
+            "{count} sets beside a replica that stands still"
+        );
+        let right = line.get("a");
+        signal(hosts.pid(slow), "-CONT");
+        hosts.wait_ready(slow);
+        assert_eq!(
+            hosts.connect(slow).get("a"),
+            right,
+            "last asked for: {last}"
+        );
+    }
+    for replica in 0..3 {
+        let counts = &hosts.status(replica)["counts"];
+        assert_eq!(counts["mismatches"], 0, "replica {replica}: {counts}");
+    }
+    assert!(!hosts.heard("\"stalled\"") && !hosts.heard("\"replace\""));
+}
+
+#[test]
+fn a_replica_that_waits_for_what_never_comes_is_ended_by_its_watchdog() {
+    let group = Group::start(&["--watchdog", "1"]);
+    let mut line = group.connect(0);
+    line.set("a", "value");
+    // The recovery of the second strike is held under a number that no recovery ends.
+    for clauses in ["queue=held bit=40", "object=item:a byte=0 bit=0"] {
+        let said = group.strike(&format!("replica=1 {clauses}"));
+        assert!(said.status.success(), "{}", text(&said.stderr));
+    }
+    assert_eq!(line.get("a"), "value");
+    // The others go on, with what it does not execute.
+    for _ in 0..20 {
+        line.set("b", "more");
+        assert_eq!(line.get("a"), "value");
+    }
+    let stalled = group.event("stalled");
+    assert_eq!(stalled["replica"], 1);
+    assert_eq!(stalled["waits_for"][0], "item:a");
+    assert_eq!(group.event("replaced")["replica"], 1);
+    assert_eq!(group.connect(1).get("a"), "value");
+}
+
+#[test]
+fn a_group_of_which_nobody_goes_on_is_not_ended_by_its_watchdogs() {
+    let mut hosts = Hosts::new("waits", &["--watchdog", "1"]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    hosts.connect(0).set("a", "value");
+    for stopped in [1, 2] {
+        signal(hosts.pid(stopped), "-STOP");
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    for stopped in [1, 2] {
+        signal(hosts.pid(stopped), "-CONT");
+    }
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    assert_eq!(hosts.connect(0).get("a"), "value");
+    assert!(!hosts.heard("\"stalled\""));
+}
