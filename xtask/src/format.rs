@@ -11,12 +11,18 @@ use std::process::Command;
 use crate::complaint::{Complaint, complaint};
 
 /// Folders whose C and C++ is formatted.
-pub(crate) const FOLDERS: [&str; 5] = [
+pub(crate) const FOLDERS: [&str; 11] = [
     "cc/envelope/",
     "cc/include/",
     "cc/pass/",
     "cc/runtime/",
+    "crates/agent/src/",
     "crates/crosscheck-c/include/",
+    "crates/inject/blob/",
+    "crates/inject/control/",
+    "crates/inside/include/",
+    "crates/pair/src/",
+    "crates/restart/components/",
 ];
 
 /// By this name Debian installs the version that the styles are written for.

@@ -84,7 +84,13 @@ enum sf_kind {
 
 enum sf_insn {
 	/* numbers of SiteKind in crates/patch */
-	SF_I_RDTSC = 3, SF_I_RDTSCP, SF_I_CPUID, SF_I_RDRAND, SF_I_RDSEED, SF_I_RDPID, SF_I_XBEGIN,
+	SF_I_RDTSC = 3,
+	SF_I_RDTSCP,
+	SF_I_CPUID,
+	SF_I_RDRAND,
+	SF_I_RDSEED,
+	SF_I_RDPID,
+	SF_I_XBEGIN,
 };
 
 /* What replica `slot` claims about event `seq`. First line: what the vote reads. */
@@ -213,10 +219,22 @@ struct sf_seek_words {
 /* A pair: what the primary's launcher and the ledgers have to know of a storage call (storage.c). One for each
  * event that may be in flight; written by the primary's agent before the event's result, and by the relay on the
  * secondary's side. In place of the pages of SF_OFF_UNDO, which are of files that are mapped shared: a pair refuses those. */
-enum sf_note_kind { SF_N_NONE = 0, SF_N_OPEN, SF_N_CLOSE, SF_N_DUP, SF_N_READ, SF_N_WRITE, SF_N_SYNC, SF_N_TRUNCATE,
-                    SF_N_ALLOCATE, SF_N_OTHER, SF_N_NAME,
-                    SF_N_NEW, /* a descriptor of something that is no file: the secondary makes one to have when it leads */
-                    SF_N_STATE, /* ... and sets it up alike */ };
+enum sf_note_kind {
+	SF_N_NONE = 0,
+	SF_N_OPEN,
+	SF_N_CLOSE,
+	SF_N_DUP,
+	SF_N_READ,
+	SF_N_WRITE,
+	SF_N_SYNC,
+	SF_N_TRUNCATE,
+	SF_N_ALLOCATE,
+	SF_N_OTHER,
+	SF_N_NAME,
+	SF_N_NEW, /* a descriptor of something that is no file: the secondary makes one to have when it leads */
+	SF_N_STATE,
+				/* ... and sets it up alike */
+};
 struct sf_note {
 	uint64_t seq;
 	uint32_t kind;
@@ -307,7 +325,7 @@ struct sf_replica {
 	int64_t cmd_ret;
 	/* second line: written by the replica on every event */
 	uint64_t next __attribute__((aligned(64))); /* index of the event it will arrive at next */
-	uint64_t done;                              /* events below this have been consumed */
+	uint64_t done;         /* events below this have been consumed */
 	int32_t pid;      /* in the launcher's pid namespace, written by the launcher */
 	int32_t init_pid; /* init of this slot's pid namespace, or 0 */
 	uint32_t losers;  /* verdict by this replica's own count: bit per slot */

@@ -179,7 +179,11 @@ struct sf_mirror {
 	u32 domain;          /* it shares writable memory with other processes (domain.c) */
 	u32 segments, segments_lost; /* entries of `segment` in use; what happened to one could not be followed */
 	u32 made_n;
-	struct sf_made { u64 bytes; s32 id; u32 spare; } made[SF_MADE_MAX]; /* segments of System V that the program has made */
+	struct sf_made {
+		u64 bytes;
+		s32 id;
+		u32 spare;
+	} made[SF_MADE_MAX]; /* segments of System V that the program has made */
 	struct sf_segment segment[SF_SEGMENTS_MAX];
 	struct sf_spawn spawn;
 	struct sf_map map[SF_MAPS_MAX];
@@ -187,7 +191,9 @@ struct sf_mirror {
 
 struct rt_frame; /* frame.h */
 
-struct sf_hash { u64 a, b; };
+struct sf_hash {
+	u64 a, b;
+};
 
 /* Own to one process. */
 struct sf_me {
@@ -283,8 +289,9 @@ s64 sf_gate(const u64 call[7], u64 token);
 s64 sf_raw_gate(const u64 call[7], u64 token);
 void sf_leave(const struct sf_regs *) NORETURN;
 void sf_return_gate(u64 rsp, u64 token) NORETURN;
-extern u8 sf_entry_syscall[], sf_entry_entropy[], sf_gate_open[], sf_gate_syscall[], sf_gate_return[], sf_raw_syscall[],
-	sf_raw_return[], sf_sigreturn_syscall[], sf_sigreturn_return[], sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[], sf_restorer[];
+extern u8 sf_entry_syscall[], sf_entry_entropy[], sf_gate_open[], sf_gate_syscall[], sf_gate_return[], sf_raw_syscall[], sf_raw_return[],
+	sf_sigreturn_syscall[], sf_sigreturn_return[], sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[],
+	sf_restorer[];
 extern u8 sf_stack[], sf_alt_stack[], sf_image_start[], sf_image_end[];
 #define ALT_STACK_BYTES 65536
 #define SF_NOT_MADE (-512) /* the gate: a signal came first (the kernel's ERESTARTSYS, which nobody sees) */
@@ -297,7 +304,11 @@ size_t sf_strlen(const char *);
 u32 sf_check(const void *, size_t);
 void sf_hash_bytes(struct sf_hash *, const void *, size_t);
 NORETURN COLD void sf_bug(u32 line, s64 value);
-#define ASSERT(c) do { if (unlikely(!(c))) sf_bug(__LINE__, (s64)(me.next)); } while (0)
+#define ASSERT(c) \
+	do { \
+		if (unlikely(!(c))) \
+			sf_bug(__LINE__, (s64)(me.next)); \
+	} while (0)
 
 INLINE u64 sf_mix(u64 h, u64 v)
 {
@@ -627,7 +638,9 @@ void sf_exec_failed(void);
 
 /* spawn.c: child processes */
 struct sf_orphan {
-	struct { u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup; } outer, inner;
+	struct {
+		u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+	} outer, inner;
 	s64 pid;
 };
 _Static_assert(sizeof(struct sf_orphan) == 184 && offsetof(struct sf_orphan, inner) == 88, "gate.S");
@@ -675,8 +688,9 @@ void sf_profile(u64 ip);
 #define SF_FLIP_POINT(seq, waits, when) \
 	do { \
 		if (unlikely((seq) == tls.waits)) \
-			__asm__ volatile("movq %0, %%gs:" SF_STRING(TLS_FLIP_DESC) "; call sf_flip_own" \
-					 ::"i"(SF_DESC_FLIP_EVENT | (when) << 8) : "memory"); \
+			__asm__ volatile( \
+				"movq %0, %%gs:" SF_STRING(TLS_FLIP_DESC) "; call sf_flip_own" ::"i"(SF_DESC_FLIP_EVENT | (when) << 8) \
+				: "memory"); \
 	} while (0)
 
 /* What a transplant carries besides memory. */

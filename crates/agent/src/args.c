@@ -9,28 +9,36 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-struct iovec { u64 base, len; };
+struct iovec {
+	u64 base, len;
+};
 struct msghdr {
-	u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2;
+	u64 name;
+	u32 namelen, pad;
+	u64 iov, iovlen, control, controllen;
+	u32 flags, pad2;
 };
 
-struct mmsghdr { struct msghdr hdr; u32 len, pad; };
+struct mmsghdr {
+	struct msghdr hdr;
+	u32 len, pad;
+};
 #define MESSAGES_MAX 1024 /* UIO_MAXIOV: the kernel takes no more at once (sendmmsg(2)) */
 
 /* Capacities that the kernel overwrites with lengths: noted by the digest of this event. */
 static u32 addr_cap;
-static struct { u32 name; u32 control; } caps[MESSAGES_MAX];
+static struct {
+	u32 name;
+	u32 control;
+} caps[MESSAGES_MAX];
 
 /* An argument's value as the kernel reads it. */
 static u64 value(const struct sf_call *c, const u64 a[6], u32 i)
 {
 	switch (c->arg[i].kind) {
-	case SF_A_I32:
-		return (s32)a[i] < 0 ? 0 : (u32)a[i];
-	case SF_A_U32:
-		return (u32)a[i];
-	default:
-		return a[i];
+	case SF_A_I32: return (s32)a[i] < 0 ? 0 : (u32)a[i];
+	case SF_A_U32: return (u32)a[i];
+	default: return a[i];
 	}
 }
 
@@ -46,9 +54,7 @@ static u64 length(const struct sf_call *c, const struct sf_arg *k, const u64 a[6
 {
 	if (k->len == SF_L_RET && ret < 0)
 		return 0;
-	u64 n = k->len == SF_L_ONE ? 1 :
-		k->len == SF_L_RET ? (u64)ret :
-		k->len == SF_L_CAPS ? cap_sets : value(c, a, k->len);
+	u64 n = k->len == SF_L_ONE ? 1 : k->len == SF_L_RET ? (u64)ret : k->len == SF_L_CAPS ? cap_sets : value(c, a, k->len);
 	if (k->cap != SF_L_ONE) {
 		u64 cap = value(c, a, k->cap);
 		if (n > cap)
@@ -99,7 +105,10 @@ static void hash_iov(struct sf_hash *h, const struct iovec *v, u64 n, u64 limit,
 	}
 }
 
-struct pollfd { s32 fd; u16 events, revents; };
+struct pollfd {
+	s32 fd;
+	u16 events, revents;
+};
 
 /* What came of the last poll is no input, and a leader that was interrupted has other values
  * there already (poll(2): stored whatever the result). */
@@ -162,9 +171,7 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 		if (k->kind <= SF_A_VAL || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i] || unasked(c, a, i))
 			continue;
 		switch (k->kind) {
-		case SF_A_STR:
-			sf_hash_bytes(h, (void *)a[i], sf_strlen((char *)a[i]));
-			break;
+		case SF_A_STR: sf_hash_bytes(h, (void *)a[i], sf_strlen((char *)a[i])); break;
 		case SF_A_STRV:
 			for (const char *const *v = (void *)a[i]; *v; v++)
 				sf_hash_bytes(h, *v, sf_strlen(*v));
@@ -176,12 +183,8 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			else
 				sf_hash_bytes(h, (void *)a[i], length(c, k, a, 0));
 			break;
-		case SF_A_IN_IOV:
-			hash_iov(h, (void *)a[i], value(c, a, k->len), 0x7ffff000, 1);
-			break;
-		case SF_A_OUT_IOV:
-			hash_iov(h, (void *)a[i], value(c, a, k->len), 0, 0);
-			break;
+		case SF_A_IN_IOV: hash_iov(h, (void *)a[i], value(c, a, k->len), 0x7ffff000, 1); break;
+		case SF_A_OUT_IOV: hash_iov(h, (void *)a[i], value(c, a, k->len), 0, 0); break;
 		case SF_A_IN_MSG:
 		case SF_A_OUT_MSG: {
 			hash_message(h, (void *)a[i], 0, k->kind == SF_A_IN_MSG);
@@ -191,9 +194,7 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			addr_cap = a[k->len] ? *(u32 *)a[k->len] : 0;
 			sf_hash_bytes(h, &addr_cap, 4);
 			break;
-		case SF_A_FDSET:
-			sf_hash_bytes(h, (void *)a[i], fdset_bytes(a[i], value(c, a, k->len)));
-			break;
+		case SF_A_FDSET: sf_hash_bytes(h, (void *)a[i], fdset_bytes(a[i], value(c, a, k->len))); break;
 		}
 	}
 }
@@ -263,22 +264,12 @@ static void digest_readable(struct sf_event *e, const struct sf_call *c, const u
 		if (!a[i] || unasked(c, a, i))
 			continue;
 		switch (k->kind) {
-		case SF_A_IN:
-			hash_readable(h, a[i], length(c, k, a, 0));
-			break;
-		case SF_A_IN_IOV:
-			hash_readable_iov(h, a[i], value(c, a, k->len), 0x7ffff000);
-			break;
+		case SF_A_IN: hash_readable(h, a[i], length(c, k, a, 0)); break;
+		case SF_A_IN_IOV: hash_readable_iov(h, a[i], value(c, a, k->len), 0x7ffff000); break;
 		case SF_A_IN_MSG:
-		case SF_A_OUT_MSG:
-			hash_readable_message(h, a[i], 0, k->kind == SF_A_IN_MSG);
-			break;
-		case SF_A_FDSET:
-			hash_readable(h, a[i], fdset_bytes(a[i], value(c, a, k->len)));
-			break;
-		case SF_A_OUT_ADDR:
-			sf_user_bytes(&addr_cap, a[k->len], sizeof addr_cap);
-			break;
+		case SF_A_OUT_MSG: hash_readable_message(h, a[i], 0, k->kind == SF_A_IN_MSG); break;
+		case SF_A_FDSET: hash_readable(h, a[i], fdset_bytes(a[i], value(c, a, k->len))); break;
+		case SF_A_OUT_ADDR: sf_user_bytes(&addr_cap, a[k->len], sizeof addr_cap); break;
 		}
 	}
 }
@@ -411,8 +402,11 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 		const struct sf_arg *k = &c->arg[i];
 		if (!a[i] || unasked(c, a, i))
 			continue;
-		int wrote = k->when == SF_W_OK || k->when == SF_W_NAMED ? ret >= 0 : k->when == SF_W_POS ? ret > 0 :
-			    k->when == SF_W_EINTR ? ret == -EINTR : k->when == SF_W_CAME ? ret >= 0 || ret == -EINTR : 1;
+		int wrote = k->when == SF_W_OK || k->when == SF_W_NAMED ? ret >= 0
+			    : k->when == SF_W_POS                       ? ret > 0
+			    : k->when == SF_W_EINTR                     ? ret == -EINTR
+			    : k->when == SF_W_CAME                      ? ret >= 0 || ret == -EINTR
+									: 1;
 		switch (k->kind) {
 		case SF_A_OUT:
 		case SF_A_INOUT:
@@ -509,30 +503,21 @@ static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6
 			continue;
 		switch (k->kind) {
 		case SF_A_OUT:
-		case SF_A_INOUT:
-			move_stored(m, a[i], length(c, k, a, k->len == SF_L_RET ? 0x7ffff000 : 0));
-			break;
-		case SF_A_OUT_IOV:
-			move_stored_iov(m, a[i], value(c, a, k->len));
-			break;
-		case SF_A_OUT_MSG:
-			move_stored_message(m, a[i]);
-			break;
-		case SF_A_OUT_ADDR:
-			move_stored(m, a[i], addr_cap);
-			break;
-		case SF_A_OUT_PAGES:
-			move_stored(m, a[i], (value(c, a, k->len) + 4095) / 4096);
-			break;
-		case SF_A_FDSET:
-			move_stored(m, a[i], fdset_bytes(a[i], value(c, a, k->len)));
-			break;
+		case SF_A_INOUT: move_stored(m, a[i], length(c, k, a, k->len == SF_L_RET ? 0x7ffff000 : 0)); break;
+		case SF_A_OUT_IOV: move_stored_iov(m, a[i], value(c, a, k->len)); break;
+		case SF_A_OUT_MSG: move_stored_message(m, a[i]); break;
+		case SF_A_OUT_ADDR: move_stored(m, a[i], addr_cap); break;
+		case SF_A_OUT_PAGES: move_stored(m, a[i], (value(c, a, k->len) + 4095) / 4096); break;
+		case SF_A_FDSET: move_stored(m, a[i], fdset_bytes(a[i], value(c, a, k->len))); break;
 		}
 	}
 }
 
 /* What sf_collect has been told last, and the event that it went through the arguments of. */
-static struct { u64 seq_inv, carried; s64 ret; } collected;
+static struct {
+	u64 seq_inv, carried;
+	s64 ret;
+} collected;
 
 static void carry_all(struct carry *m, const struct sf_call *c, const u64 a[6], s64 ret)
 {

@@ -11,8 +11,6 @@
  */
 #include "agent.h"
 
-
-
 #define FUTEX_WAKE 1
 
 #define SF_TABLE_ROW(nr, nm, cl, h, e, a0, a1, a2, a3, a4, a5, nt) \
@@ -53,7 +51,12 @@ static const struct sf_sub msgctls[] = {
 #include "msgctl.def"
 };
 
-static const struct sockopt { u32 level, name; u8 class[2]; int16_t err[2]; } sockopts[] = { /* get, set */
+static const struct sockopt {
+	u32 level, name;
+	u8 class[2];
+	int16_t err[2];
+} sockopts[] = {
+											     /* get, set */
 #define SOCKOPT(l, n, t, gc, ge, sc, se, nt) { l, n, { SF_##gc, SF_##sc }, { ge, se } },
 #include "sockopt.def"
 };
@@ -114,8 +117,18 @@ static const struct sf_call *option(u32 nr, const u64 a[6], struct sf_call *own)
 #define FUTEX_CMD 0x7f /* without PRIVATE and CLOCK_REALTIME */
 #define FUTEX_PRIVATE 0x80
 /* 1 is FUTEX_WAKE above. */
-enum { FUTEX_WAIT, FUTEX_WAKE_OP = 5, FUTEX_LOCK_PI, FUTEX_UNLOCK_PI, FUTEX_TRYLOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAKE_BITSET,
-       FUTEX_WAIT_REQUEUE_PI, FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI2 };
+enum {
+	FUTEX_WAIT,
+	FUTEX_WAKE_OP = 5,
+	FUTEX_LOCK_PI,
+	FUTEX_UNLOCK_PI,
+	FUTEX_TRYLOCK_PI,
+	FUTEX_WAIT_BITSET,
+	FUTEX_WAKE_BITSET,
+	FUTEX_WAIT_REQUEUE_PI,
+	FUTEX_CMP_REQUEUE_PI,
+	FUTEX_LOCK_PI2
+};
 
 /* What each operation reads and stores (futex(2)): words that the kernel stores are stored in
  * every replica, and limits are compared. Nobody outside can wait for a private word, and the one
@@ -141,16 +154,12 @@ static const struct sf_call *futex(const u64 a[6], struct sf_call *own)
 		own->arg[3] = limit;
 		/* fall through */
 	case FUTEX_UNLOCK_PI:
-	case FUTEX_TRYLOCK_PI:
-		own->arg[0] = word;
-		return own;
+	case FUTEX_TRYLOCK_PI: own->arg[0] = word; return own;
 	case FUTEX_WAIT_REQUEUE_PI:
 		own->arg[3] = limit;
 		/* fall through */
 	case FUTEX_WAKE_OP:
-	case FUTEX_CMP_REQUEUE_PI:
-		own->arg[0] = own->arg[4] = word;
-		return own;
+	case FUTEX_CMP_REQUEUE_PI: own->arg[0] = own->arg[4] = word; return own;
 	}
 	return &sf_calls[202];
 }
@@ -177,10 +186,22 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		return own;
 	}
 	switch (c->handler) {
-	case SF_H_ioctl: s = FIND(ioctls, (u32)a[1]); at = 2; break;
-	case SF_H_fcntl: s = FIND(fcntls, (u32)a[1]); at = 2; break;
-	case SF_H_prctl: s = FIND(prctls, (u32)a[0]); at = 1; break;
-	case SF_H_arch_prctl: s = FIND(arch_prctls, (u32)a[0]); at = 1; break;
+	case SF_H_ioctl:
+		s = FIND(ioctls, (u32)a[1]);
+		at = 2;
+		break;
+	case SF_H_fcntl:
+		s = FIND(fcntls, (u32)a[1]);
+		at = 2;
+		break;
+	case SF_H_prctl:
+		s = FIND(prctls, (u32)a[0]);
+		at = 1;
+		break;
+	case SF_H_arch_prctl:
+		s = FIND(arch_prctls, (u32)a[0]);
+		at = 1;
+		break;
 	case SF_H_ipcctl:
 		if (nr == 66)
 			s = FIND(semctls, (u32)a[2] & 0xff), at = 3;
@@ -189,23 +210,17 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		else
 			s = FIND(msgctls, (u32)a[1] & 0xff), at = 2;
 		break;
-	case SF_H_sockopt:
-		return option(nr, a, own);
+	case SF_H_sockopt: return option(nr, a, own);
 	case SF_H_futex:
 		c = futex(a, own);
 		/* Other processes may wait for a word that they share: the kernel's. */
 		return app.threads && ((a[1] & FUTEX_PRIVATE) || !sf_domain_word(a[0])) ? about_threads(c, own, SF_QUERY) : c;
-	case SF_H_fork:
-		return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
-	case SF_H_exit:
-		return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
+	case SF_H_fork: return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
+	case SF_H_exit: return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
 	case SF_H_tkill:
-	case SF_H_tgkill:
-		return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
-	case SF_H_sigtimedwait:
-		return sf_thread_is_sent(a) ? about_threads(c, own, SF_ALL) : c;
-	default:
-		return c;
+	case SF_H_tgkill: return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
+	case SF_H_sigtimedwait: return sf_thread_is_sent(a) ? about_threads(c, own, SF_ALL) : c;
+	default: return c;
 	}
 	*own = *c;
 	if (!s) {
@@ -218,15 +233,18 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	return own;
 }
 
-
 /* Calls that the kernel counts in wchar of /proc/PID/io: from the count the launcher knows
  * whether a write that was in flight when the leader was killed has happened. */
 static int counted(u32 nr)
 {
 	switch (nr) {
-	case 1: case 18: case 20: case 296: case 328: /* write, pwrite64, writev, pwritev, pwritev2 */
-	case 40: case 326: /* sendfile, copy_file_range */
-		return 1;
+	case 1:
+	case 18:
+	case 20:
+	case 296:
+	case 328: /* write, pwrite64, writev, pwritev, pwritev2 */
+	case 40:
+	case 326: /* sendfile, copy_file_range */ return 1;
 	}
 	return 0;
 }
@@ -249,14 +267,15 @@ static int waits_for_all(u64 flags)
 static int moves(u32 nr, const u64 a[6])
 {
 	switch (nr) {
-	case 1: case 18: case 44: /* write, pwrite64, sendto */
-		return MOVES_ALL;
-	case 45: /* recvfrom */
-		return waits_for_all(a[3]) ? MOVES_ALL : MOVES_SOME;
-	case NR_recvmsg:
-		return waits_for_all(a[2]) ? MOVES_VECTOR : MOVES_SOME;
-	case NR_writev: case NR_sendmsg: case NR_pwritev: case NR_pwritev2:
-		return MOVES_VECTOR;
+	case 1:
+	case 18:
+	case 44: /* write, pwrite64, sendto */ return MOVES_ALL;
+	case 45: /* recvfrom */ return waits_for_all(a[3]) ? MOVES_ALL : MOVES_SOME;
+	case NR_recvmsg: return waits_for_all(a[2]) ? MOVES_VECTOR : MOVES_SOME;
+	case NR_writev:
+	case NR_sendmsg:
+	case NR_pwritev:
+	case NR_pwritev2: return MOVES_VECTOR;
 	}
 	return MOVES_SOME;
 }
@@ -265,11 +284,19 @@ static int moves(u32 nr, const u64 a[6])
 static int is_stream(u64 fd)
 {
 	u32 type = 0, bytes = sizeof type;
-	return sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, (u64)&type, (u64)&bytes, 0) == 0 && type == 1 /* SOCK_STREAM */;
+	return sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, (u64)&type, (u64)&bytes, 0) == 0 &&
+	       type == 1 /* SOCK_STREAM */;
 }
 
-static struct msghdr { u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2; } rest_message;
-static struct iovec { u64 base, len; } rest_vector[1024]; /* UIO_MAXIOV */
+static struct msghdr {
+	u64 name;
+	u32 namelen, pad;
+	u64 iov, iovlen, control, controllen;
+	u32 flags, pad2;
+} rest_message;
+static struct iovec {
+	u64 base, len;
+} rest_vector[1024]; /* UIO_MAXIOV */
 
 /* Of a call with a vector: copies what is left of it, and its length. */
 static u64 rest_of_vector(u32 nr, const u64 a[6], u64 *n)
@@ -295,7 +322,11 @@ static u64 rest_of_vector(u32 nr, const u64 a[6], u64 *n)
 
 /* A message whose vector is too long is received into a copy of it that is shorter, and then no other
  * by the same call: no datagram is as long, and the bytes of a stream wait for the next call. */
-static struct { u64 at; struct msghdr h; u32 len, pad; } cut;
+static struct {
+	u64 at;
+	struct msghdr h;
+	u32 len, pad;
+} cut;
 
 /* The kernel ends a message where it has more to tell of it than bytes. */
 static int ends_by_itself(void)
@@ -463,7 +494,9 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	}
 	if (unlikely(app.threads) && me.slot == 0)
 		sf_thread_translate(nr, call);
-	enum sf_try try = unlikely(app.threads > 1 && (waits || (nr == 202 /* futex */ && me.slot == 0))) && sf_threads_may_wake() ? sf_try(nr, call) : SF_TRY_GO;
+	enum sf_try try = unlikely(app.threads > 1 && (waits || (nr == 202 /* futex */ && me.slot == 0))) && sf_threads_may_wake()
+				  ? sf_try(nr, call)
+				  : SF_TRY_GO;
 	if (unlikely(try == SF_TRY_PARK)) {
 		cut.at = 0;
 		return SF_WOULD_WAIT;
@@ -525,12 +558,9 @@ static s64 mirror(u32 handler, const u64 a[6], int *handled)
 {
 	*handled = 1;
 	switch (handler) {
-	case SF_H_sigaction:
-		return sf_sigaction(a);
-	case SF_H_sigprocmask:
-		return sf_sigprocmask(a);
-	case SF_H_sigaltstack:
-		return sf_sigaltstack(a);
+	case SF_H_sigaction: return sf_sigaction(a);
+	case SF_H_sigprocmask: return sf_sigprocmask(a);
+	case SF_H_sigaltstack: return sf_sigaltstack(a);
 	}
 	*handled = 0;
 	return 0;
@@ -543,17 +573,17 @@ static int how(const struct sf_call *c)
 	switch (c->handler) {
 	case SF_H_sigaction:
 	case SF_H_sigprocmask:
-	case SF_H_sigaltstack:
-		return ACT_MIRROR;
-	case SF_H_mmap: case SF_H_munmap: case SF_H_mremap: case SF_H_mprotect: case SF_H_brk: case SF_H_madvise:
-	case SF_H_msync:
-		return ACT_MEMORY;
-	case SF_H_prlimit:
-		return ACT_LEADER;
-	case SF_H_sigreturn:
-		return ACT_RETURN;
-	case SF_H_thread:
-		return ACT_THREAD;
+	case SF_H_sigaltstack: return ACT_MIRROR;
+	case SF_H_mmap:
+	case SF_H_munmap:
+	case SF_H_mremap:
+	case SF_H_mprotect:
+	case SF_H_brk:
+	case SF_H_madvise:
+	case SF_H_msync: return ACT_MEMORY;
+	case SF_H_prlimit: return ACT_LEADER;
+	case SF_H_sigreturn: return ACT_RETURN;
+	case SF_H_thread: return ACT_THREAD;
 	}
 	return c->class == SF_DENY ? ACT_NOTHING : c->class == SF_ALL && !app.spawn.active ? ACT_ALL : ACT_LEADER;
 }
@@ -562,7 +592,10 @@ static int how(const struct sf_call *c)
  * second time on it is worth a jump. The plan travels behind the result's bytes. */
 static void patch_site(struct sf_result *r, u64 behind)
 {
-	static struct { u64 at; u32 times; } seen[64];
+	static struct {
+		u64 at;
+		u32 times;
+	} seen[64];
 	u32 slot = (u32)(behind / 2 % 64);
 	if (seen[slot].at != behind)
 		seen[slot].at = behind, seen[slot].times = 0;
@@ -609,12 +642,10 @@ static int is_own_group(s32 pid)
 static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	switch (c->handler) {
-	case SF_H_kill: case SF_H_tkill:
-		return (s32)a[1] == 9;
-	case SF_H_tgkill:
-		return (s32)a[2] == 9;
-	case SF_H_sigqueue:
-		return (s32)a[nr == NR_rt_sigqueueinfo ? 1 : 2] == 9;
+	case SF_H_kill:
+	case SF_H_tkill: return (s32)a[1] == 9;
+	case SF_H_tgkill: return (s32)a[2] == 9;
+	case SF_H_sigqueue: return (s32)a[nr == NR_rt_sigqueueinfo ? 1 : 2] == 9;
 	}
 	return 0;
 }
@@ -624,14 +655,10 @@ static int kills_itself(const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	const s32 own = (s32)G->leader_pid;
 	switch (c->handler) {
-	case SF_H_kill:
-		return (s32)a[1] == 9 && ((s32)a[0] == own || is_own_group((s32)a[0]));
-	case SF_H_tkill:
-		return (s32)a[1] == 9 && (s32)a[0] == own;
-	case SF_H_tgkill:
-		return (s32)a[2] == 9 && (s32)a[0] == own && (s32)a[1] == own;
-	case SF_H_sigqueue:
-		return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : (s32)a[1] == own && (s32)a[2] == 9);
+	case SF_H_kill: return (s32)a[1] == 9 && ((s32)a[0] == own || is_own_group((s32)a[0]));
+	case SF_H_tkill: return (s32)a[1] == 9 && (s32)a[0] == own;
+	case SF_H_tgkill: return (s32)a[2] == 9 && (s32)a[0] == own && (s32)a[1] == own;
+	case SF_H_sigqueue: return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : (s32)a[1] == own && (s32)a[2] == 9);
 	}
 	return 0;
 }
@@ -683,7 +710,11 @@ static void apply_plan(const struct sf_result *r)
 	sf_apply_patch(PAYLOAD + at, r->out_off + r->out_len - at);
 }
 
-static struct { const u8 *path; u64 a[6]; s64 ret; } again;
+static struct {
+	const u8 *path;
+	u64 a[6];
+	s64 ret;
+} again;
 
 /* With a descriptor table of its own: the group's would lose the program's locks on the file. */
 static void map_by_name(void)
@@ -780,12 +811,8 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	int handled;
 	struct sf_result *r;
 	switch (act) {
-	case ACT_NOTHING:
-		ret = -c->err;
-		break;
-	case ACT_MIRROR:
-		ret = mirror(c->handler, a, &handled);
-		break;
+	case ACT_NOTHING: ret = -c->err; break;
+	case ACT_MIRROR: ret = mirror(c->handler, a, &handled); break;
 	case ACT_THREAD: {
 		u64 aux = 0;
 		ret = sf_thread_call(nr, a, me.regs, &aux, 1);
@@ -930,9 +957,7 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 	s64 own = r->ret;
 	int handled;
 	switch (act) {
-	case ACT_MIRROR:
-		own = mirror(c->handler, a, &handled);
-		break;
+	case ACT_MIRROR: own = mirror(c->handler, a, &handled); break;
 	case ACT_THREAD: {
 		u64 aux = r->aux;
 		own = sf_thread_call(nr, a, me.regs, &aux, 0);
@@ -1021,8 +1046,7 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 /* The leader's part of an event: makes the call and publishes what came of it. A signal comes before the
  * call, unless the call has been waiting already when a repair, or the end of the last leader, interrupted
  * it. NULL: again from the start. */
-INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act,
-                                                  u64 trapped)
+INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, u64 trapped)
 {
 	struct sf_result *res;
 	s64 ret;

@@ -20,9 +20,29 @@
 
 #include <asm/errno.h>
 
-enum { NR_read = 0, NR_write, NR_close = 3, NR_fstat = 5, NR_poll = 7, NR_readv = 19, NR_writev, NR_sendto = 44, NR_recvfrom, NR_sendmsg, NR_recvmsg,
-       NR_shutdown, NR_getsockname = 51, NR_getpeername, NR_socketpair, NR_getsockopt = 55, NR_fcntl = 72, NR_eventfd = 284, NR_eventfd2 = 290,
-       NR_recvmmsg = 299, NR_sendmmsg = 307 };
+enum {
+	NR_read = 0,
+	NR_write,
+	NR_close = 3,
+	NR_fstat = 5,
+	NR_poll = 7,
+	NR_readv = 19,
+	NR_writev,
+	NR_sendto = 44,
+	NR_recvfrom,
+	NR_sendmsg,
+	NR_recvmsg,
+	NR_shutdown,
+	NR_getsockname = 51,
+	NR_getpeername,
+	NR_socketpair,
+	NR_getsockopt = 55,
+	NR_fcntl = 72,
+	NR_eventfd = 284,
+	NR_eventfd2 = 290,
+	NR_recvmmsg = 299,
+	NR_sendmmsg = 307
+};
 
 #define MSG_PEEK 2u
 #define MSG_DONTWAIT 0x40u
@@ -32,10 +52,21 @@ enum { NR_read = 0, NR_write, NR_close = 3, NR_fstat = 5, NR_poll = 7, NR_readv 
 #define PARTS 64u
 #define CONTROL 1024u
 
-struct part { u64 base, len; };
-struct message { u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2; };
+struct part {
+	u64 base, len;
+};
+struct message {
+	u64 name;
+	u32 namelen, pad;
+	u64 iov, iovlen, control, controllen;
+	u32 flags, pad2;
+};
 _Static_assert(sizeof(struct message) == 56, "msghdr, x86-64");
-struct rights { u64 len; u32 level, type; s32 fd[(CONTROL - 16) / 4]; };
+struct rights {
+	u64 len;
+	u32 level, type;
+	s32 fd[(CONTROL - 16) / 4];
+};
 
 static struct part part[PARTS];
 static struct rights rights;
@@ -51,7 +82,10 @@ static int is_stream(u64 fd)
 static u32 rights_of(u64 msg)
 {
 	struct message m;
-	struct { u64 len; u32 level, type; } head;
+	struct {
+		u64 len;
+		u32 level, type;
+	} head;
 	if (sf_user_bytes(&m, msg, sizeof m) < 0 || !m.control)
 		return 0;
 	for (u64 at = 0; at + sizeof head <= m.controllen; at += (head.len + 7) & ~7ull) {
@@ -114,7 +148,10 @@ static void lost(u64 fd)
 
 static int is_ready(u64 fd)
 {
-	struct { s32 fd; u16 events, revents; } p = { (s32)fd, 1 /* POLLIN */, 0 };
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)fd, 1 /* POLLIN */, 0 };
 	return sys3(NR_poll, &p, 1, 0) > 0;
 }
 
@@ -237,12 +274,12 @@ void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *ca
 		return;
 	}
 	switch (nr) {
-	case NR_write: case NR_writev: case NR_sendto: case NR_sendmsg:
-		sends(nr, a, (u64)ret);
-		break;
-	case NR_read: case NR_readv:
-		gets(nr, a, (u64)ret, came, came_n);
-		break;
+	case NR_write:
+	case NR_writev:
+	case NR_sendto:
+	case NR_sendmsg: sends(nr, a, (u64)ret); break;
+	case NR_read:
+	case NR_readv: gets(nr, a, (u64)ret, came, came_n); break;
 	case NR_recvfrom:
 		if (!(a[3] & MSG_PEEK))
 			gets(nr, a, (u64)ret, came, came_n);
@@ -253,12 +290,9 @@ void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *ca
 		else
 			put_those(came, came_n, 0); /* they come once more */
 		break;
-	case NR_shutdown:
-		sys2(NR_shutdown, fd, a[1]);
-		break;
-	case NR_recvmmsg: case NR_sendmmsg:
-		lost(fd);
-		break;
+	case NR_shutdown: sys2(NR_shutdown, fd, a[1]); break;
+	case NR_recvmmsg:
+	case NR_sendmmsg: lost(fd); break;
 	}
 }
 
@@ -276,6 +310,8 @@ int sf_channel_sends(u32 nr)
 /* It would not wait. */
 int sf_channel_at_once(u32 nr, const u64 a[6])
 {
-	const u64 flags = nr == NR_sendto || nr == NR_recvfrom || nr == NR_recvmmsg || nr == NR_sendmmsg ? a[3] : nr == NR_sendmsg || nr == NR_recvmsg ? a[2] : 0;
+	const u64 flags = nr == NR_sendto || nr == NR_recvfrom || nr == NR_recvmmsg || nr == NR_sendmmsg ? a[3]
+			  : nr == NR_sendmsg || nr == NR_recvmsg                                         ? a[2]
+													 : 0;
 	return nr == NR_shutdown || (flags & MSG_DONTWAIT) != 0;
 }

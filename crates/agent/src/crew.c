@@ -26,7 +26,10 @@ enum { NR_fcntl = 72, NR_flock = 73, NR_getpid = 39, NR_wait4 = 61, NR_waitid = 
 #define TREE ((struct sf_tree *)SF_TREE)
 
 /* The secondary's children: the number that the program knows each by, and its own. */
-static struct { s32 number, own; u32 owed; } child[256];
+static struct {
+	s32 number, own;
+	u32 owed;
+} child[256];
 static u32 children;
 
 /* ... and those of all processes of this site: any may signal any. One that is not to be found signals nobody else's. */
@@ -157,7 +160,9 @@ static u64 flags_of_pipe; /* to be put back, + 1 */
 static void take_turn(void)
 {
 	const u32 own = (u32)sys0(NR_getpid);
-	const struct { s64 sec, nsec; } pause = { 0, 100000 };
+	const struct {
+		s64 sec, nsec;
+	} pause = { 0, 100000 };
 	for (u32 looks = 0; !has_turn; looks++) {
 		u32 owner = 0;
 		if (__atomic_compare_exchange_n(&TREE->owner, &owner, own, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
@@ -208,9 +213,14 @@ s64 sf_pair_turn(struct sf_event *e, u32 nr, const u64 a[6])
 	if (likely(!TREE->processes) || !sf_takes_turns(nr, a))
 		return 0;
 	const enum sf_pipe_end pipe = sf_pipe_end(nr, a);
-	struct { s32 fd; short events, revents; } p = { (s32)a[0], pipe == SF_PIPE_WRITE ? 4 /* POLLOUT */ : 1 /* POLLIN */, 0 };
+	struct {
+		s32 fd;
+		short events, revents;
+	} p = { (s32)a[0], pipe == SF_PIPE_WRITE ? 4 /* POLLOUT */ : 1 /* POLLIN */, 0 };
 	const u64 poll[7] = { 7, (u64)&p, 1, -1ull };
-	const struct { s64 sec, nsec; } pause = { 0, 1000000 };
+	const struct {
+		s64 sec, nsec;
+	} pause = { 0, 1000000 };
 	for (;;) {
 		s64 flags = 0;
 		if (pipe && (flags = sys2(NR_fcntl, (u32)a[0], 3 /* F_GETFL */)) >= 0 && !(flags & 04000 /* O_NONBLOCK */)) {

@@ -48,11 +48,46 @@
 #define FUTEX_WAKE 1
 #define EVERYBODY 0x7fffffff
 
-enum { NR_read = 0, NR_write = 1, NR_fstat = 5, NR_poll = 7, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_pread64 = 17,
-       NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_sched_yield = 24, NR_mremap = 25, NR_shmget = 29, NR_shmat = 30, NR_shmctl = 31, NR_sendfile = 40, NR_accept = 43, NR_sendto = 44,
-       NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_fsync = 74, NR_fdatasync = 75, NR_ftruncate = 77, NR_sync = 162, NR_futex = 202,
-       NR_splice = 275, NR_sync_file_range = 277, NR_fallocate = 285, NR_accept4 = 288, NR_preadv = 295, NR_pwritev = 296, NR_syncfs = 306, NR_copy_file_range = 326, NR_preadv2 = 327,
-       NR_pwritev2 = 328, NR_pkey_mprotect = 329 };
+enum {
+	NR_read = 0,
+	NR_write = 1,
+	NR_fstat = 5,
+	NR_poll = 7,
+	NR_mmap = 9,
+	NR_mprotect = 10,
+	NR_munmap = 11,
+	NR_pread64 = 17,
+	NR_pwrite64 = 18,
+	NR_readv = 19,
+	NR_writev = 20,
+	NR_sched_yield = 24,
+	NR_mremap = 25,
+	NR_shmget = 29,
+	NR_shmat = 30,
+	NR_shmctl = 31,
+	NR_sendfile = 40,
+	NR_accept = 43,
+	NR_sendto = 44,
+	NR_recvfrom = 45,
+	NR_sendmsg = 46,
+	NR_recvmsg = 47,
+	NR_fsync = 74,
+	NR_fdatasync = 75,
+	NR_ftruncate = 77,
+	NR_sync = 162,
+	NR_futex = 202,
+	NR_splice = 275,
+	NR_sync_file_range = 277,
+	NR_fallocate = 285,
+	NR_accept4 = 288,
+	NR_preadv = 295,
+	NR_pwritev = 296,
+	NR_syncfs = 306,
+	NR_copy_file_range = 326,
+	NR_preadv2 = 327,
+	NR_pwritev2 = 328,
+	NR_pkey_mprotect = 329
+};
 
 /* Calls that do not wait and keep the baton: after so many a process gives it for a moment. */
 #define SHARE 64u
@@ -374,10 +409,9 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 		} else if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
 			add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, 0);
 		break;
-	case NR_munmap:
-		forget(a[0], a[0] + up(a[1]));
-		break;
-	case NR_mprotect: case NR_pkey_mprotect:
+	case NR_munmap: forget(a[0], a[0] + up(a[1])); break;
+	case NR_mprotect:
+	case NR_pkey_mprotect:
 		if (!app.segments)
 			break;
 		cut(a[0]);
@@ -550,7 +584,10 @@ enum { BATON, JOIN, READY };
 struct turn {
 	u64 what;
 	s64 ret;
-	struct { s32 fd; u16 events, revents; } poll;
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} poll;
 	u64 bytes, flags; /* READY: what is sent or received, and how (recv(2)) */
 	int accepts;      /* ... or a connection is accepted, which another process may take first */
 };
@@ -750,17 +787,20 @@ static int touches(const struct sf_call *c, u32 nr, const u64 a[6])
 		if (g->kind <= SF_A_VAL || !a[i])
 			continue;
 		switch (g->kind) {
-		case SF_A_IN_IOV: case SF_A_OUT_IOV:
+		case SF_A_IN_IOV:
+		case SF_A_OUT_IOV:
 			if (vector_touches(a[i], n))
 				return 1;
 			break;
-		case SF_A_IN_MSG: case SF_A_OUT_MSG:
+		case SF_A_IN_MSG:
+		case SF_A_OUT_MSG:
 			if (message_touches(a[i]))
 				return 1;
 			break;
 		case SF_A_OUT_ADDR: {
 			u32 len = 0; /* of an address: at most 128 bytes */
-			if (in_segment(n, sizeof len) || (sf_user_bytes(&len, n, sizeof len) == 0 && in_segment(a[i], len < 128 ? len : 128)))
+			if (in_segment(n, sizeof len) ||
+			    (sf_user_bytes(&len, n, sizeof len) == 0 && in_segment(a[i], len < 128 ? len : 128)))
 				return 1;
 			break;
 		}
@@ -779,8 +819,13 @@ static int touches(const struct sf_call *c, u32 nr, const u64 a[6])
 static int sends(u32 nr)
 {
 	switch (nr) {
-	case NR_write: case NR_pwrite64: case NR_writev: case NR_pwritev: case NR_pwritev2: case NR_sendto: case NR_sendmsg:
-		return 1;
+	case NR_write:
+	case NR_pwrite64:
+	case NR_writev:
+	case NR_pwritev:
+	case NR_pwritev2:
+	case NR_sendto:
+	case NR_sendmsg: return 1;
 	}
 	return 0;
 }
@@ -793,8 +838,13 @@ static int accepts(u32 nr)
 static int receives(u32 nr)
 {
 	switch (nr) {
-	case NR_read: case NR_pread64: case NR_readv: case NR_preadv: case NR_preadv2: case NR_recvfrom: case NR_recvmsg:
-		return 1;
+	case NR_read:
+	case NR_pread64:
+	case NR_readv:
+	case NR_preadv:
+	case NR_preadv2:
+	case NR_recvfrom:
+	case NR_recvmsg: return 1;
 	}
 	return accepts(nr);
 }
@@ -803,10 +853,15 @@ static int waits(u32 nr, const u64 a[6])
 {
 	u32 op = (u32)a[1] & 0x7f;
 	if (nr == NR_futex)
-		return op == 0 /* WAIT */ || op == 9 /* WAIT_BITSET */ || op == 11 /* WAIT_REQUEUE_PI */ || op == 6 || op == 13 /* LOCK_PI */;
+		return op == 0 /* WAIT */ || op == 9 /* WAIT_BITSET */ || op == 11 /* WAIT_REQUEUE_PI */ || op == 6 ||
+		       op == 13 /* LOCK_PI */;
 	switch (nr) {
-	case NR_sched_yield: case NR_fsync: case NR_fdatasync: case NR_sync: case NR_sync_file_range: case NR_syncfs:
-		return 1;
+	case NR_sched_yield:
+	case NR_fsync:
+	case NR_fdatasync:
+	case NR_sync:
+	case NR_sync_file_range:
+	case NR_syncfs: return 1;
 	}
 	return sf_waits[nr & 511] != 0;
 }
@@ -815,13 +870,17 @@ static int waits(u32 nr, const u64 a[6])
 static s64 changes(u32 nr, const u64 a[6])
 {
 	switch (nr) {
-	case NR_write: case NR_pwrite64: case NR_writev: case NR_pwritev: case NR_pwritev2: case NR_ftruncate: case NR_fallocate:
-	case NR_sendfile:
-		return (s64)(u32)a[0];
-	case NR_splice: case NR_copy_file_range:
-		return (s64)(u32)a[2];
-	case NR_mmap:
-		return (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) ? (s64)(u32)a[4] : -1;
+	case NR_write:
+	case NR_pwrite64:
+	case NR_writev:
+	case NR_pwritev:
+	case NR_pwritev2:
+	case NR_ftruncate:
+	case NR_fallocate:
+	case NR_sendfile: return (s64)(u32)a[0];
+	case NR_splice:
+	case NR_copy_file_range: return (s64)(u32)a[2];
+	case NR_mmap: return (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) ? (s64)(u32)a[4] : -1;
 	}
 	return -1;
 }
@@ -844,15 +903,19 @@ static u64 length(u32 nr, const u64 a[6])
 {
 	u64 at = a[1], n = a[2], v[2], h[7] = { 0 }, sum = 0;
 	switch (nr) {
-	case NR_sendmsg: case NR_recvmsg:
+	case NR_sendmsg:
+	case NR_recvmsg:
 		if (sf_user_bytes(h, a[1], sizeof h) < 0)
 			return 0;
 		at = h[2], n = h[3];
 		break;
-	case NR_readv: case NR_writev: case NR_preadv: case NR_pwritev: case NR_preadv2: case NR_pwritev2:
-		break;
-	default:
-		return a[2];
+	case NR_readv:
+	case NR_writev:
+	case NR_preadv:
+	case NR_pwritev:
+	case NR_preadv2:
+	case NR_pwritev2: break;
+	default: return a[2];
 	}
 	for (u64 i = 0; i < n && i < 1024; i++)
 		if (sf_user_bytes(v, at + 16 * i, sizeof v) == 0)

@@ -42,9 +42,7 @@ static void cpuid(u32 leaf, u32 sub, u32 out[4])
 	/* The number of the core that answers, and transactional memory, whose aborts are
 	 * timing: Intel SDM vol. 2, CPUID; AMD APM vol. 3, appendix E. */
 	switch (leaf) {
-	case 1:
-		out[1] &= 0x00ffffff;
-		break;
+	case 1: out[1] &= 0x00ffffff; break;
 	case 7:
 		if (sub == 0) {
 			out[1] &= ~(1u << 4 | 1u << 11); /* HLE, RTM */
@@ -59,12 +57,8 @@ static void cpuid(u32 leaf, u32 sub, u32 out[4])
 		out[1] &= ~(1u << 4); /* RDPRU: counters of the core */
 		break;
 	case 0xb:
-	case 0x1f:
-		out[3] = 0;
-		break;
-	case 0x8000001e:
-		out[0] = 0;
-		break;
+	case 0x1f: out[3] = 0; break;
+	case 0x8000001e: out[0] = 0; break;
 	}
 }
 
@@ -73,12 +67,8 @@ static void ask(u32 kind, u32 size, const u64 a[2], u64 v[2])
 	u8 ok = 0;
 	switch (kind) {
 	case SF_I_RDTSC:
-	case SF_I_RDTSCP:
-		v[0] = sf_true_tsc();
-		break;
-	case SF_I_CPUID:
-		cpuid((u32)a[0], (u32)a[1], (u32 *)v);
-		break;
+	case SF_I_RDTSCP: v[0] = sf_true_tsc(); break;
+	case SF_I_CPUID: cpuid((u32)a[0], (u32)a[1], (u32 *)v); break;
 	case SF_I_RDRAND:
 		__asm__ volatile("rdrand %0; setc %1" : "=r"(v[0]), "=qm"(ok)::"cc");
 		v[1] = ok;
@@ -121,9 +111,7 @@ static void give(struct sf_regs *r, u32 kind, u32 dest, u32 size, const u64 v[2]
 			*d = size == 4 ? (u32)v[0] : v[0];
 		r->eflags = (r->eflags & ~0x8d5ull) | (v[1] & 1); /* CF; OF SF ZF AF PF are 0 */
 		break;
-	case SF_I_RDPID:
-		*reg_of(r, dest) = v[0];
-		break;
+	case SF_I_RDPID: *reg_of(r, dest) = v[0]; break;
 	}
 }
 

@@ -25,15 +25,29 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_pread64 = 17, NR_ioctl = 16, NR_getpid = 39, NR_getppid = 110, NR_clone3 = 435,
-       NR_prctl = 157, NR_futex = 202, NR_sched_setaffinity = 203, NR_exit_group = 231, NR_wait4 = 61 };
+enum {
+	NR_read = 0,
+	NR_open = 2,
+	NR_close = 3,
+	NR_pread64 = 17,
+	NR_ioctl = 16,
+	NR_getpid = 39,
+	NR_getppid = 110,
+	NR_clone3 = 435,
+	NR_prctl = 157,
+	NR_futex = 202,
+	NR_sched_setaffinity = 203,
+	NR_exit_group = 231,
+	NR_wait4 = 61
+};
 #define PAGE 4096ull
 #define FILE_ALL (16ull << 20)
 
-struct page_region { u64 start, end, categories; };
+struct page_region {
+	u64 start, end, categories;
+};
 struct pm_scan_arg {
-	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask,
-		category_anyof_mask, return_mask;
+	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask, category_anyof_mask, return_mask;
 };
 #define PAGEMAP_SCAN 0xc0606610ull
 #define PAGE_IS_FILE (1u << 2)
@@ -60,7 +74,9 @@ static struct page_region regions[512];
 /* Private memory in huge pages that the newest digest has met, in the replica that leaves
  * snapshots. Not what the program has from hugetlbfs: there may be no second page there. */
 #define HUGE (2ull << 20)
-static struct { u64 from, to; } huge[64];
+static struct {
+	u64 from, to;
+} huge[64];
 static u32 huges;
 static int noting;
 
@@ -99,7 +115,10 @@ static void add_range(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
 {
 	static int no_scan;
 	while (from < to && !no_scan) {
-		struct pm_scan_arg a = { .size = sizeof a, .start = from, .end = to, .vec = (u64)regions,
+		struct pm_scan_arg a = { .size = sizeof a,
+					 .start = from,
+					 .end = to,
+					 .vec = (u64)regions,
 					 .vec_len = sizeof regions / sizeof *regions,
 					 .category_inverted = PAGE_IS_FILE | PAGE_IS_PFNZERO,
 					 .category_mask = PAGE_IS_FILE | PAGE_IS_PFNZERO,
@@ -142,7 +161,9 @@ enum { TRACKING_UNKNOWN, TRACKING_ON, TRACKING_OFF };
 
 static int tracking(void)
 {
-	struct { u64 api, features, ioctls; } api = { 0xaa, UFFD_WP_UNPOPULATED | UFFD_WP_ASYNC, 0 };
+	struct {
+		u64 api, features, ioctls;
+	} api = { 0xaa, UFFD_WP_UNPOPULATED | UFFD_WP_ASYNC, 0 };
 	if (me.tracking != TRACKING_UNKNOWN && me.tracked_by == me.slot)
 		return me.tracking == TRACKING_ON;
 	/* A fork inherits neither the list nor the right to an old descriptor of it. */
@@ -170,13 +191,19 @@ static int tracking(void)
  * cannot say for this mapping. */
 static int refresh(s64 pagemap, u64 from, u64 to)
 {
-	struct { u64 start, len, mode, ioctls; } reg = { from, to - from, 2 /* WP */, 0 };
+	struct {
+		u64 start, len, mode, ioctls;
+	} reg = { from, to - from, 2 /* WP */, 0 };
 	sys3(NR_ioctl, me.uffd, UFFDIO_REGISTER, &reg); /* once; later it changes nothing */
 	while (from < to) {
-		struct pm_scan_arg a = { .size = sizeof a, .flags = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC,
-					 .start = from, .end = to, .vec = (u64)regions,
+		struct pm_scan_arg a = { .size = sizeof a,
+					 .flags = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC,
+					 .start = from,
+					 .end = to,
+					 .vec = (u64)regions,
 					 .vec_len = sizeof regions / sizeof *regions,
-					 .category_mask = PAGE_IS_WRITTEN, .return_mask = PAGE_IS_WRITTEN };
+					 .category_mask = PAGE_IS_WRITTEN,
+					 .return_mask = PAGE_IS_WRITTEN };
 		s64 n = sys3(NR_ioctl, pagemap, PAGEMAP_SCAN, &a);
 		if (n < 0)
 			return 0;
@@ -196,9 +223,13 @@ static int refresh(s64 pagemap, u64 from, u64 to)
 static void add_remembered(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
 {
 	while (from < to) {
-		struct pm_scan_arg a = { .size = sizeof a, .start = from, .end = to, .vec = (u64)regions,
+		struct pm_scan_arg a = { .size = sizeof a,
+					 .start = from,
+					 .end = to,
+					 .vec = (u64)regions,
 					 .vec_len = sizeof regions / sizeof *regions,
-					 .category_inverted = PAGE_IS_PFNZERO, .category_mask = PAGE_IS_PFNZERO,
+					 .category_inverted = PAGE_IS_PFNZERO,
+					 .category_mask = PAGE_IS_PFNZERO,
 					 .category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
 					 .return_mask = PAGE_IS_PRESENT };
 		s64 n = sys3(NR_ioctl, pagemap, PAGEMAP_SCAN, &a);
@@ -238,7 +269,10 @@ s64 sf_readable(s64 yes)
 	return before;
 }
 
-static struct { int dirty_only; struct sf_hash sum; } full_table;
+static struct {
+	int dirty_only;
+	struct sf_hash sum;
+} full_table;
 
 /* With a copy of the program's descriptor table, in which there is room if two are closed. */
 static void hash_in_own_table(void)
@@ -347,7 +381,6 @@ struct sf_hash sf_memory_hash(int dirty_only)
 	sf_hash_bytes(&sum, &app, sizeof app);
 	return sum;
 }
-
 
 /* The last follower; in a pair each site, so that both can run the past again. */
 static int leaves_snapshots(void)
@@ -545,8 +578,7 @@ static void keep_huge(void)
 	u64 room = info[5] * ((u32 *)info)[26] / 4 / HUGE;
 	/* Where the list of written pages would be: with that list nothing is noted. */
 	u64 *aside = (u64 *)SF_SHADOW;
-	if (sys6(9 /* mmap */, (u64)aside, HUGE, 3, 0x2 | 0x20 | 0x100000 /* PRIVATE|ANON|FIXED_NOREPLACE */, -1, 0) !=
-	    (s64)aside)
+	if (sys6(9 /* mmap */, (u64)aside, HUGE, 3, 0x2 | 0x20 | 0x100000 /* PRIVATE|ANON|FIXED_NOREPLACE */, -1, 0) != (s64)aside)
 		return;
 	sys3(28 /* madvise */, aside, HUGE, 14 /* MADV_HUGEPAGE */);
 	for (u32 i = 0; i < huges; i++) {

@@ -209,7 +209,8 @@ static void on_event(u32 when, struct sf_regs *agent)
 		return;
 	for (u32 i = 0; i < SF_FLIPS_MAX; i++) {
 		const struct sf_flip *f = FLIP(i);
-		if (!f->strike.what || f->strike.when != when || own[i].spent || !(f->slots >> me.slot & 1) || f->event + app.own_events != me.next)
+		if (!f->strike.what || f->strike.when != when || own[i].spent || !(f->slots >> me.slot & 1) ||
+		    f->event + app.own_events != me.next)
 			continue;
 		own[i].spent = 1;
 		wait_for_events();

@@ -29,17 +29,30 @@ _Static_assert(sizeof(struct ucontext) == 304, "asm/ucontext.h");
 
 INLINE void sf_regs_from(struct sf_regs *r, const struct sigcontext *m)
 {
-	*r = (struct sf_regs){ m->r15, m->r14, m->r13, m->r12, m->rbp, m->rbx, m->r11, m->r10, m->r9, m->r8, m->rax,
-			       m->rcx, m->rdx, m->rsi, m->rdi, m->rsp, m->rip, m->eflags };
+	*r = (struct sf_regs){ m->r15, m->r14, m->r13, m->r12, m->rbp, m->rbx, m->r11, m->r10, m->r9,
+			       m->r8,  m->rax, m->rcx, m->rdx, m->rsi, m->rdi, m->rsp, m->rip, m->eflags };
 }
 
 INLINE void sf_regs_to(struct sigcontext *m, const struct sf_regs *r)
 {
-	m->r8 = r->r8; m->r9 = r->r9; m->r10 = r->r10; m->r11 = r->r11;
-	m->r12 = r->r12; m->r13 = r->r13; m->r14 = r->r14; m->r15 = r->r15;
-	m->rdi = r->rdi; m->rsi = r->rsi; m->rbp = r->rbp; m->rbx = r->rbx;
-	m->rdx = r->rdx; m->rax = r->rax; m->rcx = r->rcx; m->rsp = r->rsp;
-	m->rip = r->rip; m->eflags = r->eflags;
+	m->r8 = r->r8;
+	m->r9 = r->r9;
+	m->r10 = r->r10;
+	m->r11 = r->r11;
+	m->r12 = r->r12;
+	m->r13 = r->r13;
+	m->r14 = r->r14;
+	m->r15 = r->r15;
+	m->rdi = r->rdi;
+	m->rsi = r->rsi;
+	m->rbp = r->rbp;
+	m->rbx = r->rbx;
+	m->rdx = r->rdx;
+	m->rax = r->rax;
+	m->rcx = r->rcx;
+	m->rsp = r->rsp;
+	m->rip = r->rip;
+	m->eflags = r->eflags;
 }
 
 #endif

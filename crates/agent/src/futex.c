@@ -173,7 +173,7 @@ static s64 wake_op(const u64 a[6])
 	if (sf_user_put(a[4], &new, 4))
 		return -EFAULT;
 	const s32 was = (s32)old;
-	const int holds[] = { was == with, was != with, was < with, was <= with, was > with, was >= with };
+	const int holds[] = { was == with, was != with, was<with, was <= with, was> with, was >= with };
 	u32 n = sf_futex_wake(a[0], (u32)a[2], ~0u);
 	if (holds[cmp])
 		n += sf_futex_wake(a[4], (u32)a[3], ~0u);
@@ -239,28 +239,17 @@ static s64 unlock_pi(u64 word)
 s64 sf_futex(const u64 a[6], u64 *deadline, int leads)
 {
 	switch (a[1] & CMD) {
-	case WAIT:
-		return wait(a, ~0u, 0, deadline, leads);
-	case WAIT_BITSET:
-		return wait(a, (u32)a[5], 1, deadline, leads);
-	case WAKE:
-		return a[0] & 3 ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, ~0u);
-	case WAKE_BITSET:
-		return a[0] & 3 || !(u32)a[5] ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, (u32)a[5]);
-	case REQUEUE:
-		return requeue(a, 0);
-	case CMP_REQUEUE:
-		return requeue(a, 1);
-	case WAKE_OP:
-		return wake_op(a);
-	case LOCK_PI:
-		return lock_pi(a, 0, 1, deadline, leads);
-	case LOCK_PI2:
-		return lock_pi(a, 0, (a[1] & REALTIME) != 0, deadline, leads);
-	case TRYLOCK_PI:
-		return lock_pi(a, 1, 0, deadline, leads);
-	case UNLOCK_PI:
-		return unlock_pi(a[0]);
+	case WAIT: return wait(a, ~0u, 0, deadline, leads);
+	case WAIT_BITSET: return wait(a, (u32)a[5], 1, deadline, leads);
+	case WAKE: return a[0] & 3 ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, ~0u);
+	case WAKE_BITSET: return a[0] & 3 || !(u32)a[5] ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, (u32)a[5]);
+	case REQUEUE: return requeue(a, 0);
+	case CMP_REQUEUE: return requeue(a, 1);
+	case WAKE_OP: return wake_op(a);
+	case LOCK_PI: return lock_pi(a, 0, 1, deadline, leads);
+	case LOCK_PI2: return lock_pi(a, 0, (a[1] & REALTIME) != 0, deadline, leads);
+	case TRYLOCK_PI: return lock_pi(a, 1, 0, deadline, leads);
+	case UNLOCK_PI: return unlock_pi(a[0]);
 	}
 	return -ENOSYS;
 }

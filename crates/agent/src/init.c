@@ -41,7 +41,10 @@ NORETURN void sf_init(void)
 	tls.token = sf_boot.secret;
 	/* sf_raw() stores through %gs, so the base comes first, by the instruction's own call. */
 	s64 r;
-	__asm__ volatile("syscall" : "=a"(r) : "a"(158 /* arch_prctl */), "D"(0x1001 /* ARCH_SET_GS */), "S"(&tls) : "rcx", "r11", "memory");
+	__asm__ volatile("syscall"
+			 : "=a"(r)
+			 : "a"(158 /* arch_prctl */), "D"(0x1001 /* ARCH_SET_GS */), "S"(&tls)
+			 : "rcx", "r11", "memory");
 	r = raw6(9, SF_SHARED, SF_SHARED_BYTES, 3, 0x1 | 0x10 | 0x4000 /* SHARED|FIXED|NORESERVE */, (u64)sf_boot.shared_fd, 0);
 	if ((u64)r != SF_SHARED)
 		raw6(231, 121, 0, 0, 0, 0, 0);

@@ -16,9 +16,32 @@
 
 #include <asm/errno.h>
 
-enum { NR_open = 2, NR_close, NR_fstat = 5, NR_lseek = 8, NR_ioctl = 16, NR_pipe = 22, NR_socket = 41, NR_connect, NR_bind = 49, NR_getsockname = 51,
-       NR_setsockopt = 54, NR_getsockopt, NR_fcntl = 72, NR_chdir = 80, NR_unlink = 87, NR_readlink = 89, NR_umask = 95, NR_getpid = 39,
-       NR_epoll_ctl = 233, NR_epoll_create1 = 291, NR_dup3, NR_pipe2, NR_kcmp = 312, NR_close_range = 436 };
+enum {
+	NR_open = 2,
+	NR_close,
+	NR_fstat = 5,
+	NR_lseek = 8,
+	NR_ioctl = 16,
+	NR_pipe = 22,
+	NR_socket = 41,
+	NR_connect,
+	NR_bind = 49,
+	NR_getsockname = 51,
+	NR_setsockopt = 54,
+	NR_getsockopt,
+	NR_fcntl = 72,
+	NR_chdir = 80,
+	NR_unlink = 87,
+	NR_readlink = 89,
+	NR_umask = 95,
+	NR_getpid = 39,
+	NR_epoll_ctl = 233,
+	NR_epoll_create1 = 291,
+	NR_dup3,
+	NR_pipe2,
+	NR_kcmp = 312,
+	NR_close_range = 436
+};
 enum { SO_TYPE = 3, SO_PROTOCOL = 38, SO_DOMAIN };
 #define O_CLOEXEC 02000000
 #define F_GETFD 1
@@ -34,14 +57,23 @@ enum { SO_TYPE = 3, SO_PROTOCOL = 38, SO_DOMAIN };
 _Static_assert(sizeof(struct sf_line) <= sizeof((struct sf_held *)0)->line, "a connection fits");
 
 /* Level and name of what is set alike on the joiner's sockets. */
-static const struct { u16 level, name; } options[SF_HELD_OPTIONS] = {
-	{ 1, 2 }, { 1, 15 }, { 1, 9 }, { 1, 6 }, { 1, 10 }, /* SO_REUSEADDR, REUSEPORT, KEEPALIVE, BROADCAST, OOBINLINE */
+static const struct {
+	u16 level, name;
+} options[SF_HELD_OPTIONS] = {
+	{ 1, 2 },   { 1, 15 }, { 1, 9 },  { 1, 6 }, { 1, 10 }, /* SO_REUSEADDR, REUSEPORT, KEEPALIVE, BROADCAST, OOBINLINE */
 	{ 41, 26 }, /* IPV6_V6ONLY */
-	{ 6, 1 }, { 6, 3 }, { 6, 9 }, { 6, 4 }, { 6, 5 }, { 6, 6 }, { 6, 18 }, { 6, 23 }, /* TCP_NODELAY, CORK, DEFER_ACCEPT,
+	{ 6, 1 },   { 6, 3 },  { 6, 9 },  { 6, 4 }, { 6, 5 },
+	{ 6, 6 },   { 6, 18 }, { 6, 23 }, /* TCP_NODELAY, CORK, DEFER_ACCEPT,
 	                                             KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, FASTOPEN */
 };
 
-struct stat { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; s64 size; u64 rest[11]; };
+struct stat {
+	u64 dev, ino, nlink;
+	u32 mode, uid, gid, pad;
+	u64 rdev;
+	s64 size;
+	u64 rest[11];
+};
 
 static int is_socket(u32 class)
 {
@@ -86,7 +118,10 @@ static s64 give_one(struct sf_held *h)
 {
 	const u32 fd = (u32)h->fd;
 	struct stat st;
-	struct { s32 fd; u16 events, revents; } p = { (s32)fd, 1 /* POLLIN */, 0 };
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)fd, 1 /* POLLIN */, 0 };
 	s32 waits = 0;
 	s64 n;
 	if (sys2(NR_fstat, fd, &st) < 0)
@@ -94,7 +129,10 @@ static s64 give_one(struct sf_held *h)
 	h->flags = (u32)sys2(NR_fcntl, fd, F_GETFL);
 	h->cloexec = (u32)sys2(NR_fcntl, fd, F_GETFD) & 1;
 	switch (h->class) {
-	case F_FILE: case F_DIRECTORY: case F_PROTECTED: case F_DEVICE:
+	case F_FILE:
+	case F_DIRECTORY:
+	case F_PROTECTED:
+	case F_DEVICE:
 		n = sf_fd_name(fd, (char *)TEXT(AREA->end), 4095);
 		if (n <= 0 || st.nlink == 0)
 			return -ENOENT; /* it has no name any more */
@@ -108,7 +146,9 @@ static s64 give_one(struct sf_held *h)
 			return -EAGAIN; /* bytes are under way in it */
 		h->place = st.ino;
 		break;
-	case F_SOCKET: case F_LISTEN: case F_CONNECTION:
+	case F_SOCKET:
+	case F_LISTEN:
+	case F_CONNECTION:
 		if ((n = give_socket(h)) < 0)
 			return n;
 		break;
@@ -116,7 +156,8 @@ static s64 give_one(struct sf_held *h)
 		if (sys3(7 /* poll */, &p, 1, 0) != 0)
 			return -EAGAIN; /* it has counted something */
 		break;
-	case F_DUPLEX: case F_SIGNALS: /* which is the other end, and which signals, the kernel does not say */
+	case F_DUPLEX:
+	case F_SIGNALS: /* which is the other end, and which signals, the kernel does not say */
 		h->class = sf_fd_class[fd] = F_FOREIGN;
 		break;
 	}
@@ -211,7 +252,9 @@ static s64 bind_anew(s64 fd, const struct sf_held *h, s64 failed)
 
 static s64 take_socket(const struct sf_held *h)
 {
-	static const struct { s64 sec, nsec; } pause = { 0, 1000000 };
+	static const struct {
+		s64 sec, nsec;
+	} pause = { 0, 1000000 };
 	static const u32 one = 1;
 	s64 fd = sys3(NR_socket, h->domain, h->type | (h->flags & 04000 /* SOCK_NONBLOCK */), h->protocol);
 	if (fd < 0)
@@ -260,7 +303,8 @@ static s64 take_pipe(struct sf_held_area *a, u32 i)
 		return r;
 	const u32 writes = h->flags & 1; /* O_WRONLY */
 	/* Above all that the program has: either number may be the other's. */
-	s64 near = sys3(NR_fcntl, two[writes], 1030 /* F_DUPFD_CLOEXEC */, FDS_MAX - 64), far = sys3(NR_fcntl, two[!writes], 1030, FDS_MAX - 64);
+	s64 near = sys3(NR_fcntl, two[writes], 1030 /* F_DUPFD_CLOEXEC */, FDS_MAX - 64),
+	    far = sys3(NR_fcntl, two[!writes], 1030, FDS_MAX - 64);
 	sys1(NR_close, two[0]);
 	sys1(NR_close, two[1]);
 	if (near < 0 || far < 0)
@@ -277,27 +321,23 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 	struct sf_held *h = &a->held[i];
 	s64 own;
 	switch (h->class) {
-	case F_FILE: case F_DIRECTORY: case F_PROTECTED: case F_DEVICE:
+	case F_FILE:
+	case F_DIRECTORY:
+	case F_PROTECTED:
+	case F_DEVICE:
 		own = sys3(NR_open, TEXT(h->text), (h->flags & ~(u32)O_AS_MADE) | O_CLOEXEC, 0);
 		if (own >= 0 && h->class != F_DEVICE)
 			sys3(NR_lseek, own, h->place, 0);
 		if (h->class == F_DIRECTORY)
 			sf_listing_lost((u32)h->fd);
 		break;
-	case F_PIPE:
-		own = take_pipe(a, i);
-		break;
-	case F_COUNTER:
-		own = sys2(290 /* eventfd2 */, 0, O_CLOEXEC);
-		break;
-	case F_POLL:
-		own = sys1(NR_epoll_create1, O_CLOEXEC);
-		break;
-	case F_SOCKET: case F_LISTEN: case F_CONNECTION:
-		own = take_socket(h);
-		break;
-	default: /* F_STREAM: this site's own; F_FOREIGN: none */
-		return 0;
+	case F_PIPE: own = take_pipe(a, i); break;
+	case F_COUNTER: own = sys2(290 /* eventfd2 */, 0, O_CLOEXEC); break;
+	case F_POLL: own = sys1(NR_epoll_create1, O_CLOEXEC); break;
+	case F_SOCKET:
+	case F_LISTEN:
+	case F_CONNECTION: own = take_socket(h); break;
+	default: /* F_STREAM: this site's own; F_FOREIGN: none */ return 0;
 	}
 	own = put_at(own, h->fd);
 	if (own >= 0 && !is_socket(h->class))
@@ -341,7 +381,10 @@ s64 sf_pair_take(void)
 	}
 	for (u32 i = 0; i < a->polled_n && i < SF_POLLED_MAX; i++) {
 		const struct sf_polled *p = &a->polled[i];
-		struct { u32 events; u64 data; } __attribute__((packed)) event = { p->events, p->data };
+		struct {
+			u32 events;
+			u64 data;
+		} __attribute__((packed)) event = { p->events, p->data };
 		sys4(NR_epoll_ctl, p->set, 1 /* EPOLL_CTL_ADD */, p->fd, &event);
 	}
 	return 0;

@@ -30,26 +30,72 @@
 #define PR_GET_PDEATHSIG 2
 #define TIOCSCTTY 0x540e
 
-enum { NR_ioctl = 16, NR_getitimer = 36, NR_alarm = 37, NR_setitimer = 38, NR_getpid = 39, NR_wait4 = 61, NR_kill = 62, NR_setuid = 105,
-       NR_setgid = 106, NR_setpgid = 109, NR_getppid = 110, NR_getpgrp = 111, NR_setsid = 112, NR_setreuid = 113,
-       NR_setregid = 114, NR_setgroups = 116, NR_setresuid = 117, NR_setresgid = 119, NR_getpgid = 121,
-       NR_setfsuid = 122, NR_setfsgid = 123, NR_getsid = 124, NR_capset = 126, NR_sigtimedwait = 128,
-       NR_sigqueueinfo = 129, NR_personality = 135, NR_getpriority = 140, NR_setpriority = 141, NR_sched_setparam = 142,
-       NR_sched_getparam = 143, NR_sched_setscheduler = 144, NR_sched_getscheduler = 145, NR_sched_rr_get_interval = 148,
-       NR_mlockall = 151, NR_munlockall = 152, NR_prctl = 157, NR_setrlimit = 160, NR_chroot = 161, NR_gettid = 186, NR_tkill = 200,
-       NR_sched_setaffinity = 203, NR_sched_getaffinity = 204, NR_timer_create = 222, NR_timer_settime = 223,
-       NR_timer_gettime = 224, NR_timer_getoverrun = 225, NR_timer_delete = 226, NR_tgkill = 234, NR_ioprio_set = 251,
-       NR_ioprio_get = 252, NR_set_robust_list = 273, NR_tgsigqueueinfo = 297, NR_prlimit64 = 302, NR_sched_setattr = 314,
-       NR_sched_getattr = 315 };
+enum {
+	NR_ioctl = 16,
+	NR_getitimer = 36,
+	NR_alarm = 37,
+	NR_setitimer = 38,
+	NR_getpid = 39,
+	NR_wait4 = 61,
+	NR_kill = 62,
+	NR_setuid = 105,
+	NR_setgid = 106,
+	NR_setpgid = 109,
+	NR_getppid = 110,
+	NR_getpgrp = 111,
+	NR_setsid = 112,
+	NR_setreuid = 113,
+	NR_setregid = 114,
+	NR_setgroups = 116,
+	NR_setresuid = 117,
+	NR_setresgid = 119,
+	NR_getpgid = 121,
+	NR_setfsuid = 122,
+	NR_setfsgid = 123,
+	NR_getsid = 124,
+	NR_capset = 126,
+	NR_sigtimedwait = 128,
+	NR_sigqueueinfo = 129,
+	NR_personality = 135,
+	NR_getpriority = 140,
+	NR_setpriority = 141,
+	NR_sched_setparam = 142,
+	NR_sched_getparam = 143,
+	NR_sched_setscheduler = 144,
+	NR_sched_getscheduler = 145,
+	NR_sched_rr_get_interval = 148,
+	NR_mlockall = 151,
+	NR_munlockall = 152,
+	NR_prctl = 157,
+	NR_setrlimit = 160,
+	NR_chroot = 161,
+	NR_gettid = 186,
+	NR_tkill = 200,
+	NR_sched_setaffinity = 203,
+	NR_sched_getaffinity = 204,
+	NR_timer_create = 222,
+	NR_timer_settime = 223,
+	NR_timer_gettime = 224,
+	NR_timer_getoverrun = 225,
+	NR_timer_delete = 226,
+	NR_tgkill = 234,
+	NR_ioprio_set = 251,
+	NR_ioprio_get = 252,
+	NR_set_robust_list = 273,
+	NR_tgsigqueueinfo = 297,
+	NR_prlimit64 = 302,
+	NR_sched_setattr = 314,
+	NR_sched_getattr = 315
+};
 
 #define IN(w, nr) ((nr) / 64 == (w) ? 1ull << ((nr) & 63) : 0)
-#define WORD(w) (IN(w, NR_ioctl) | IN(w, NR_alarm) | IN(w, NR_setitimer) | IN(w, NR_setuid) | IN(w, NR_setgid) | \
-		 IN(w, NR_setpgid) | IN(w, NR_setsid) | IN(w, NR_setreuid) | IN(w, NR_setregid) | IN(w, NR_setgroups) | \
-		 IN(w, NR_setresuid) | IN(w, NR_setresgid) | IN(w, NR_setfsuid) | IN(w, NR_setfsgid) | IN(w, NR_capset) | \
-		 IN(w, NR_sigtimedwait) | IN(w, NR_personality) | IN(w, NR_setpriority) | IN(w, NR_sched_setparam) | \
-		 IN(w, NR_sched_setscheduler) | IN(w, NR_mlockall) | IN(w, NR_munlockall) | IN(w, NR_prctl) | \
-		 IN(w, NR_setrlimit) | IN(w, NR_chroot) | IN(w, NR_timer_create) | IN(w, NR_timer_settime) | IN(w, NR_timer_delete) | \
-		 IN(w, NR_ioprio_set) | IN(w, NR_set_robust_list) | IN(w, NR_prlimit64) | IN(w, NR_sched_setattr))
+#define WORD(w) \
+	(IN(w, NR_ioctl) | IN(w, NR_alarm) | IN(w, NR_setitimer) | IN(w, NR_setuid) | IN(w, NR_setgid) | IN(w, NR_setpgid) | \
+	 IN(w, NR_setsid) | IN(w, NR_setreuid) | IN(w, NR_setregid) | IN(w, NR_setgroups) | IN(w, NR_setresuid) | IN(w, NR_setresgid) | \
+	 IN(w, NR_setfsuid) | IN(w, NR_setfsgid) | IN(w, NR_capset) | IN(w, NR_sigtimedwait) | IN(w, NR_personality) | \
+	 IN(w, NR_setpriority) | IN(w, NR_sched_setparam) | IN(w, NR_sched_setscheduler) | IN(w, NR_mlockall) | IN(w, NR_munlockall) | \
+	 IN(w, NR_prctl) | IN(w, NR_setrlimit) | IN(w, NR_chroot) | IN(w, NR_timer_create) | IN(w, NR_timer_settime) | \
+	 IN(w, NR_timer_delete) | IN(w, NR_ioprio_set) | IN(w, NR_set_robust_list) | IN(w, NR_prlimit64) | IN(w, NR_sched_setattr))
 const u64 sf_kept_calls[8] = { WORD(0), WORD(1), WORD(2), WORD(3), WORD(4), WORD(5), WORD(6), WORD(7) };
 
 #define K (&app.kept)
@@ -75,22 +121,25 @@ static u64 kind_of(u32 nr, const u64 *a)
 			return (u64)nr << 48 ^ (a[0] << 32 | (a[1] & 0xffff) << 16 | (a[2] & 0xffff));
 		return (u64)nr << 48 ^ a[0];
 	case NR_setrlimit:
-	case NR_prlimit64:
-		return (u64)NR_prlimit64 << 32 | (u32)a[0];
-	case NR_ioctl:
-		return (u64)NR_ioctl << 32 | (u32)a[0];
+	case NR_prlimit64: return (u64)NR_prlimit64 << 32 | (u32)a[0];
+	case NR_ioctl: return (u64)NR_ioctl << 32 | (u32)a[0];
 	case NR_sched_setparam:
 	case NR_sched_setscheduler:
-	case NR_sched_setattr:
-		return NR_sched_setparam;
+	case NR_sched_setattr: return NR_sched_setparam;
 	case NR_mlockall:
-	case NR_munlockall:
-		return NR_mlockall;
+	case NR_munlockall: return NR_mlockall;
 	case NR_setpgid:
-	case NR_setsid:
-		return NR_setsid;
-	case NR_setuid: case NR_setgid: case NR_setreuid: case NR_setregid: case NR_setresuid: case NR_setresgid:
-	case NR_setfsuid: case NR_setfsgid: case NR_setgroups: case NR_capset:
+	case NR_setsid: return NR_setsid;
+	case NR_setuid:
+	case NR_setgid:
+	case NR_setreuid:
+	case NR_setregid:
+	case NR_setresuid:
+	case NR_setresgid:
+	case NR_setfsuid:
+	case NR_setfsgid:
+	case NR_setgroups:
+	case NR_capset:
 		/* Their order matters, and each may set a part: only its like replaces one. */
 		return (u64)nr << 48 ^ sf_mix(sf_mix(a[0], a[1]), a[2]);
 	}
@@ -136,10 +185,20 @@ static void note_prctl(const u64 a[6])
 {
 	u64 b[5] = { a[0], a[1], a[2], a[3], a[4] };
 	switch (a[0]) {
-	case 15: /* PR_SET_NAME */
-		note(NR_prctl, b, 1, 16);
-		break;
-	case 4: case 8: case 24: case 28: case 29: case 33: case 36: case 38: case 41: case 47: case 53: case 57: case 0x59616d61:
+	case 15: /* PR_SET_NAME */ note(NR_prctl, b, 1, 16); break;
+	case 4:
+	case 8:
+	case 24:
+	case 28:
+	case 29:
+	case 33:
+	case 36:
+	case 38:
+	case 41:
+	case 47:
+	case 53:
+	case 57:
+	case 0x59616d61:
 		/* DUMPABLE, KEEPCAPS, CAPBSET_DROP, SECUREBITS, TIMERSLACK, MCE_KILL, CHILD_SUBREAPER, NO_NEW_PRIVS,
 		 * THP_DISABLE, CAP_AMBIENT, SPECULATION_CTRL, IO_FLUSHER, PTRACER */
 		note(NR_prctl, b, NOWHERE, 0);
@@ -160,15 +219,9 @@ static s64 make_again(const struct sf_kept_call *c)
 		if (c->bytes_n)
 			a[1] = bytes;
 		break;
-	case NR_prlimit64:
-		a[0] = 0, a[2] = bytes, a[3] = 0;
-		break;
-	case NR_sched_setscheduler:
-		a[2] = bytes;
-		break;
-	case NR_capset:
-		a[0] = bytes, a[1] = bytes + 8;
-		break;
+	case NR_prlimit64: a[0] = 0, a[2] = bytes, a[3] = 0; break;
+	case NR_sched_setscheduler: a[2] = bytes; break;
+	case NR_capset: a[0] = bytes, a[1] = bytes + 8; break;
 	}
 	if (c->nr >= NR_sched_setparam && c->nr <= NR_sched_setscheduler)
 		a[0] = 0;
@@ -207,7 +260,10 @@ static u32 timer_of(u32 id)
 	return 0;
 }
 
-struct sigevent { u64 value; s32 signo, notify, tid, pad[11]; };
+struct sigevent {
+	u64 value;
+	s32 signo, notify, tid, pad[11];
+};
 _Static_assert(sizeof(struct sigevent) == 64, "sigevent(7)");
 
 static void note_timer(const u64 a[6])
@@ -329,9 +385,7 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 			break;
 		note_itimer((u32)a[0], a[1] ? v : NULL);
 		break;
-	case NR_timer_create:
-		note_timer(a);
-		break;
+	case NR_timer_create: note_timer(a); break;
 	case NR_timer_settime:
 		i = timer_of((u32)a[0]);
 		if (i && sf_user_bytes(v, a[2], sizeof v) == 0) {
@@ -348,13 +402,15 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 		if (ret == SIGALRM)
 			fired(0);
 		break;
-	case NR_setuid: case NR_setgid: case NR_setreuid: case NR_setregid: case NR_setresuid: case NR_setresgid:
-	case NR_setfsuid: case NR_setfsgid:
-		note(nr, a, NOWHERE, 0);
-		break;
-	case NR_setgroups:
-		note(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4);
-		break;
+	case NR_setuid:
+	case NR_setgid:
+	case NR_setreuid:
+	case NR_setregid:
+	case NR_setresuid:
+	case NR_setresgid:
+	case NR_setfsuid:
+	case NR_setfsgid: note(nr, a, NOWHERE, 0); break;
+	case NR_setgroups: note(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4); break;
 	case NR_capset: {
 		/* Header and data lie apart: side by side here. */
 		struct sf_kept_call *c;
@@ -379,9 +435,7 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 			}
 		}
 		break;
-	case NR_setrlimit:
-		note(nr, a, 1, 16);
-		break;
+	case NR_setrlimit: note(nr, a, 1, 16); break;
 	case NR_prlimit64:
 		if (a[2] && self(a[0])) {
 			u64 b[5] = { a[1], a[1], a[2], 0, 0 }; /* the resource is the kind */
@@ -420,9 +474,10 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 		if ((u32)a[0] != 0xffffffffu)
 			note(nr, a, NOWHERE, 0);
 		break;
-	case NR_setsid: case NR_mlockall: case NR_munlockall: case NR_set_robust_list:
-		note(nr, a, NOWHERE, 0);
-		break;
+	case NR_setsid:
+	case NR_mlockall:
+	case NR_munlockall:
+	case NR_set_robust_list: note(nr, a, NOWHERE, 0); break;
 	}
 }
 
@@ -506,11 +561,8 @@ int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret)
 		}
 		return 0;
 	case NR_getpid:
-	case NR_gettid:
-		*ret = (s64)G->leader_pid;
-		return me.renumbered != 0;
-	case NR_getppid:
-		return sf_ward_parent(ret);
+	case NR_gettid: *ret = (s64)G->leader_pid; return me.renumbered != 0;
+	case NR_getppid: return sf_ward_parent(ret);
 	}
 	return 0;
 }
@@ -519,12 +571,12 @@ static void number_in(u64 *pid)
 {
 	if ((u32)*pid == G->leader_pid)
 		*pid = (u64)sys0(NR_getpid);
-	else if ((u32)-(s32)*pid == G->leader_pid)
+	else if ((u32) - (s32)*pid == G->leader_pid)
 		*pid = (u64)-sys0(NR_getpid);
 	else if (sf_pair_own((s32)*pid))
 		*pid = (u64)(s64)sf_pair_own((s32)*pid);
 	else if (sf_pair_own(-(s32)*pid))
-		*pid = (u64)-(s64)sf_pair_own(-(s32)*pid);
+		*pid = (u64) - (s64)sf_pair_own(-(s32)*pid);
 }
 
 /* Numbers of the program's own process and timers, as the kernel knows them by now. */
@@ -546,14 +598,26 @@ void sf_kept_translate(u32 nr, u64 call[7])
 		number_in(&a[0]);
 		number_in(&a[1]);
 		break;
-	case NR_wait4: case NR_kill: case NR_tkill: case NR_sigqueueinfo: case NR_getpgid: case NR_getsid: case NR_sched_setparam:
-	case NR_sched_getparam: case NR_sched_setscheduler: case NR_sched_getscheduler: case NR_sched_rr_get_interval:
-	case NR_sched_setaffinity: case NR_sched_getaffinity: case NR_sched_setattr: case NR_sched_getattr: case NR_prlimit64:
-		number_in(&a[0]);
-		break;
-	case NR_getpriority: case NR_setpriority: case NR_ioprio_get: case NR_ioprio_set:
-		number_in(&a[1]);
-		break;
+	case NR_wait4:
+	case NR_kill:
+	case NR_tkill:
+	case NR_sigqueueinfo:
+	case NR_getpgid:
+	case NR_getsid:
+	case NR_sched_setparam:
+	case NR_sched_getparam:
+	case NR_sched_setscheduler:
+	case NR_sched_getscheduler:
+	case NR_sched_rr_get_interval:
+	case NR_sched_setaffinity:
+	case NR_sched_getaffinity:
+	case NR_sched_setattr:
+	case NR_sched_getattr:
+	case NR_prlimit64: number_in(&a[0]); break;
+	case NR_getpriority:
+	case NR_setpriority:
+	case NR_ioprio_get:
+	case NR_ioprio_set: number_in(&a[1]); break;
 	}
 }
 
@@ -566,8 +630,10 @@ s64 sf_kept_result(u32 nr, s64 ret)
 		const s32 number = sf_pair_reaped((s32)ret);
 		return number ? number : ret;
 	}
-	case NR_getpgid: case NR_getsid: case NR_getpgrp: case NR_setsid:
-		return ret == sys0(NR_getpid) ? (s64)G->leader_pid : ret;
+	case NR_getpgid:
+	case NR_getsid:
+	case NR_getpgrp:
+	case NR_setsid: return ret == sys0(NR_getpid) ? (s64)G->leader_pid : ret;
 	}
 	return ret;
 }

@@ -191,10 +191,9 @@ INLINE void digest_state(struct sf_event *e, const struct sf_regs *r, u64 *regs_
 {
 	u64 t[8];
 	__builtin_memcpy(t, (const u64 *)r->rsp, 64);
-	__uint128_t regs = PAIR(r->rbx, K0, r->rbp, K1) + PAIR(r->r12, K2, r->r13, K3) + PAIR(r->r14, K4, r->r15, K5) +
-			   PAIR(r->rsp, K6, r->rip, K7);
-	__uint128_t stack = PAIR(t[0], K1, t[1], K2) + PAIR(t[2], K3, t[3], K4) + PAIR(t[4], K5, t[5], K6) +
-			    PAIR(t[6], K7, t[7], K0);
+	__uint128_t regs =
+		PAIR(r->rbx, K0, r->rbp, K1) + PAIR(r->r12, K2, r->r13, K3) + PAIR(r->r14, K4, r->r15, K5) + PAIR(r->rsp, K6, r->rip, K7);
+	__uint128_t stack = PAIR(t[0], K1, t[1], K2) + PAIR(t[2], K3, t[3], K4) + PAIR(t[4], K5, t[5], K6) + PAIR(t[6], K7, t[7], K0);
 	__uint128_t call = PAIR(e->args[0], K2, e->args[1], K5) + PAIR(e->args[2], K3, e->args[3], K6) +
 			   PAIR(e->args[4], K4, e->args[5], K7) + PAIR((u64)e->kind << 32 | e->nr, K0, app.current, K3);
 	*regs_only = fold(regs) + fold(stack);
@@ -292,8 +291,8 @@ void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 
 static int same(const struct sf_arrival *o, const struct sf_event *e, u64 ip)
 {
-	return ((o->state ^ e->state) | (o->bytes[0] ^ e->bytes.a) | (o->bytes[1] ^ e->bytes.b) | (o->ip ^ ip) |
-		(o->nr ^ e->nr) | (u64)(o->kind ^ e->kind) | (u64)(o->thread ^ (u16)app.current)) == 0;
+	return ((o->state ^ e->state) | (o->bytes[0] ^ e->bytes.a) | (o->bytes[1] ^ e->bytes.b) | (o->ip ^ ip) | (o->nr ^ e->nr) |
+		(u64)(o->kind ^ e->kind) | (u64)(o->thread ^ (u16)app.current)) == 0;
 }
 
 /* The others have agreed to what the leader held when it arrived, and the kernel takes what it holds now: whatever struck it
@@ -732,9 +731,7 @@ void sf_pause(void)
 		s64 ret = 0;
 		u32 cmd = own->cmd;
 		switch (cmd) {
-		case SF_C_VOTE:
-			vote();
-			break;
+		case SF_C_VOTE: vote(); break;
 		case SF_C_FORK:
 			ret = sf_fork_follower((u32)own->cmd_arg);
 			own = &G->slot[me.slot]; /* the copy goes on here as another slot */
@@ -745,24 +742,12 @@ void sf_pause(void)
 				continue;
 			}
 			break;
-		case SF_C_SEND:
-			sf_send();
-			break;
-		case SF_C_RECEIVE:
-			ret = sf_receive();
-			break;
-		case SF_C_KEEPER:
-			sf_make_keeper();
-			break;
-		case SF_C_REMAP:
-			ret = sf_remap();
-			break;
-		case SF_C_TOUCH:
-			(void)*(volatile u8 *)own->cmd_arg;
-			break;
-		case SF_C_DROP:
-			ret = sys3(28 /* madvise */, own->cmd_arg, 4096, 4 /* MADV_DONTNEED */);
-			break;
+		case SF_C_SEND: sf_send(); break;
+		case SF_C_RECEIVE: ret = sf_receive(); break;
+		case SF_C_KEEPER: sf_make_keeper(); break;
+		case SF_C_REMAP: ret = sf_remap(); break;
+		case SF_C_TOUCH: (void)*(volatile u8 *)own->cmd_arg; break;
+		case SF_C_DROP: ret = sys3(28 /* madvise */, own->cmd_arg, 4096, 4 /* MADV_DONTNEED */); break;
 		case SF_C_HASH: {
 			struct sf_hash h = sf_memory_hash(0);
 			own->hash[0] = app.blind ? me.slot : h.a; /* nobody knows: as nobody else's */
@@ -789,18 +774,10 @@ void sf_pause(void)
 				continue;
 			}
 			break;
-		case SF_C_GIVE:
-			ret = sf_pair_give();
-			break;
-		case SF_C_TAKE:
-			ret = sf_pair_take();
-			break;
-		case SF_C_INHERIT:
-			ret = sf_baton_inherit((u32)own->cmd_arg);
-			break;
-		case SF_C_SEGMENTS:
-			ret = sf_segments_anew();
-			break;
+		case SF_C_GIVE: ret = sf_pair_give(); break;
+		case SF_C_TAKE: ret = sf_pair_take(); break;
+		case SF_C_INHERIT: ret = sf_baton_inherit((u32)own->cmd_arg); break;
+		case SF_C_SEGMENTS: ret = sf_segments_anew(); break;
 		case SF_C_EXIT:
 			for (;;)
 				sys1(231, 0);

@@ -140,15 +140,13 @@ static int may_not_step(u64 ip)
 			  (c[i] & 0xfe) == 0x64 || (c[i] & 0xf0) == 0x40))
 		i++; /* prefixes */
 	switch (c[i]) {
-	case 0x0f:
-		return c[i + 1] == 0x05 || c[i + 1] == 0x34; /* syscall, sysenter */
+	case 0x0f: return c[i + 1] == 0x05 || c[i + 1] == 0x34; /* syscall, sysenter */
 	case 0xcd: /* int */
 	case 0xf1: /* int1, whose trap looks like a step that was mistaken for it (signal.c, TRAP_BRKPT) */
 	case 0x9c: /* pushf */
 	case 0x9d: /* popf */
 	case 0xcf: /* iret */
-	case 0x8e: /* mov to a segment register */
-		return 1;
+	case 0x8e: /* mov to a segment register */ return 1;
 	}
 	return 0;
 }

@@ -32,7 +32,17 @@
 /* Romain asks for huge pages from 1 MB up (paper, footnote 3). */
 #define HUGE_MIN (1ull << 20)
 
-enum { NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_brk = 12, NR_mremap = 25, NR_madvise = 28, NR_shmat = 30, NR_shmdt = 67, NR_pkey_mprotect = 329 };
+enum {
+	NR_mmap = 9,
+	NR_mprotect = 10,
+	NR_munmap = 11,
+	NR_brk = 12,
+	NR_mremap = 25,
+	NR_madvise = 28,
+	NR_shmat = 30,
+	NR_shmdt = 67,
+	NR_pkey_mprotect = 329
+};
 
 static s64 raw(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {
@@ -85,8 +95,18 @@ void sf_tsc_faults(int yes)
 	sf_sys(157 /* prctl */, 26 /* PR_SET_TSC */, yes ? 2 /* PR_TSC_SIGSEGV */ : 1 /* PR_TSC_ENABLE */, 0, 0, 0, 0);
 }
 
-enum { MADV_DONTNEED = 4, MADV_FREE = 8, MADV_DONTFORK = 10, MADV_DOFORK, MADV_MERGEABLE, MADV_UNMERGEABLE,
-       MADV_WIPEONFORK = 18, MADV_KEEPONFORK, MADV_GUARD_INSTALL = 102, MADV_GUARD_REMOVE };
+enum {
+	MADV_DONTNEED = 4,
+	MADV_FREE = 8,
+	MADV_DONTFORK = 10,
+	MADV_DOFORK,
+	MADV_MERGEABLE,
+	MADV_UNMERGEABLE,
+	MADV_WIPEONFORK = 18,
+	MADV_KEEPONFORK,
+	MADV_GUARD_INSTALL = 102,
+	MADV_GUARD_REMOVE
+};
 
 /* What a forked child would get is nobody's business, since the program cannot fork, but a
  * repair copies a replica by forking it: such advice is given, for its errno, and taken back.
@@ -132,7 +152,7 @@ static u64 hex(const char **p)
 static s64 lock_current(u32 flags)
 {
 	static char text[8192];
-	s64 fd = raw(2 /* open */, (u64)"/proc/self/maps", 0, 0, 0, 0, 0), r = 0;
+	s64 fd = raw(2 /* open */, (u64) "/proc/self/maps", 0, 0, 0, 0, 0), r = 0;
 	u64 have = 0;
 	if (failed(fd))
 		return fd;
@@ -261,15 +281,11 @@ void sf_heap_settle(u32 nr, const u64 a[6])
 {
 	int touched = 0;
 	switch (nr) {
-	case NR_mmap:
-		touched = a[0] && in_heap(a[0], a[1]);
-		break;
-	case NR_mremap:
-		touched = in_heap(a[0], a[1]) || ((a[3] & MREMAP_FIXED) && in_heap(a[4], a[2]));
-		break;
-	case NR_munmap: case NR_mprotect: case NR_pkey_mprotect:
-		touched = in_heap(a[0], a[1]);
-		break;
+	case NR_mmap: touched = a[0] && in_heap(a[0], a[1]); break;
+	case NR_mremap: touched = in_heap(a[0], a[1]) || ((a[3] & MREMAP_FIXED) && in_heap(a[4], a[2])); break;
+	case NR_munmap:
+	case NR_mprotect:
+	case NR_pkey_mprotect: touched = in_heap(a[0], a[1]); break;
 	}
 	if (likely(!touched) || app.heap_plain)
 		return;
@@ -339,13 +355,12 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 		if (forced && !(a[3] & MREMAP_FIXED) && (u64)forced != a[0])
 			r = raw(NR_mremap, a[0], a[1], a[2], a[3] | MREMAP_MAYMOVE | MREMAP_FIXED, (u64)forced, 0);
 		else
-			r = raw(NR_mremap, a[0], a[1], a[2], forced ? a[3] & ~(u64)(a[3] & MREMAP_FIXED ? 0 : MREMAP_MAYMOVE) : a[3], a[4], 0);
+			r = raw(NR_mremap, a[0], a[1], a[2], forced ? a[3] & ~(u64)(a[3] & MREMAP_FIXED ? 0 : MREMAP_MAYMOVE) : a[3], a[4],
+				0);
 		if (!failed(r))
 			want_huge((u64)r, a[2]);
 		return r;
-	case NR_brk:
-		app.brk_now = move_break(a[0]);
-		return (s64)app.brk_now;
+	case NR_brk: app.brk_now = move_break(a[0]); return (s64)app.brk_now;
 	default:
 		if (touches_agent(a[0], a[1]))
 			return -EINVAL;
@@ -369,7 +384,8 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 		return nr == NR_shmat ? sf_domain_attach(a, forced) : sf_domain_detach(a);
 	int fixed = nr == NR_mmap && (a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && touches_agent(a[0], a[1]);
 	if (unlikely(G->options & SF_O_PAIR) && unlikely(sf_pair_maps(nr, a)) && !fixed) {
-		r = raw(NR_mmap, forced ? (u64)forced : a[0], a[1], a[2], forced && !(a[3] & MAP_FIXED) ? a[3] | MAP_FIXED_NOREPLACE : a[3], a[4], a[5]);
+		r = raw(NR_mmap, forced ? (u64)forced : a[0], a[1], a[2], forced && !(a[3] & MAP_FIXED) ? a[3] | MAP_FIXED_NOREPLACE : a[3],
+			a[4], a[5]);
 		if (!failed(r))
 			sf_domain_named(a, r);
 		return r;

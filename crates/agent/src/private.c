@@ -13,7 +13,6 @@
 enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25, NR_mincore = 27 };
 #define PAGE 4096ull
 
-
 static int is_zero(const u64 *page)
 {
 	for (u64 i = 0; i < PAGE / 8; i++)
@@ -157,7 +156,9 @@ static u64 hex(const u8 **p)
 	}
 }
 
-struct mapping { u64 from, to, prot, file; };
+struct mapping {
+	u64 from, to, prot, file;
+};
 
 /* A line of /proc/PID/maps: "from-to rwxp offset major:minor inode   name". 0: nothing to copy. */
 static int parse(const u8 *p, const u8 *end, struct mapping *m)

@@ -17,10 +17,12 @@
 
 /* Open addressing; 2^21 places of 16 bytes hold the working set of a compiler. */
 #define PLACES (1ull << 21)
-struct place { u64 ip, n; };
+struct place {
+	u64 ip, n;
+};
 #define TABLES 3 /* as many fit */
 #define TABLE(slot) ((struct place *)(SF_SHARED + SF_OFF_PAYLOAD + SF_PAYLOAD_BYTES / 2) + (slot) * (PLACES + 1))
-_Static_assert(TABLES * (PLACES + 1) * sizeof(struct place) <= SF_PAYLOAD_BYTES / 2, "shared with crates/replica/src/profile.rs");
+_Static_assert(TABLES *(PLACES + 1) * sizeof(struct place) <= SF_PAYLOAD_BYTES / 2, "shared with crates/replica/src/profile.rs");
 
 /* rep and repne in front of a string instruction: Intel SDM vol. 2, 2.1.1. */
 static int repeats(const u8 *p)

@@ -33,9 +33,26 @@
 #define MS_NODEV 4
 #define MS_NOEXEC 8
 
-enum { NR_write = 1, NR_open = 2, NR_close = 3, NR_poll = 7, NR_munmap = 11, NR_rt_sigprocmask = 14, NR_madvise = 28, NR_getpid = 39,
-       NR_pidfd_open = 434, NR_clone3 = 435, NR_wait4 = 61, NR_prctl = 157,
-       NR_mount = 165, NR_exit_group = 231, NR_futex = 202, NR_geteuid = 107, NR_getegid = 108, NR_getppid = 110 };
+enum {
+	NR_write = 1,
+	NR_open = 2,
+	NR_close = 3,
+	NR_poll = 7,
+	NR_munmap = 11,
+	NR_rt_sigprocmask = 14,
+	NR_madvise = 28,
+	NR_getpid = 39,
+	NR_pidfd_open = 434,
+	NR_clone3 = 435,
+	NR_wait4 = 61,
+	NR_prctl = 157,
+	NR_mount = 165,
+	NR_exit_group = 231,
+	NR_futex = 202,
+	NR_geteuid = 107,
+	NR_getegid = 108,
+	NR_getppid = 110
+};
 
 struct clone_args {
 	u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
@@ -49,7 +66,11 @@ static s64 raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	return sf_raw(call);
 }
 
-struct sock_filter { u16 code; u8 jt, jf; u32 k; };
+struct sock_filter {
+	u16 code;
+	u8 jt, jf;
+	u32 k;
+};
 #define LD_ABS(at) { 0x20 /* BPF_LD|BPF_W|BPF_ABS */, 0, 0, at }
 #define JEQ(v, yes, no) { 0x15 /* BPF_JMP|BPF_JEQ|BPF_K */, yes, no, v }
 #define RET(v) { 0x06 /* BPF_RET|BPF_K */, 0, 0, v }
@@ -69,7 +90,10 @@ s64 sf_filter(void)
 		RET(0x7fff0000 /* SECCOMP_RET_ALLOW */),
 		RET(0x00030000 /* SECCOMP_RET_TRAP */),
 	};
-	struct { u16 len; const struct sock_filter *f; } p = { sizeof f / sizeof *f, f };
+	struct {
+		u16 len;
+		const struct sock_filter *f;
+	} p = { sizeof f / sizeof *f, f };
 	s64 r = raw6(317, 1 /* SECCOMP_SET_MODE_FILTER */, 0, (u64)&p, 0, 0, 0);
 	if (r == -EACCES) { /* not privileged: no setuid program can be started from here on */
 		raw6(NR_prctl, 38 /* PR_SET_NO_NEW_PRIVS */, 1, 0, 0, 0, 0);
@@ -150,7 +174,10 @@ static void die_with_parent(s64 parent)
  * is a descriptor of it, readable once it is dead (pidfd_open(2)), or negative. */
 static void die_with_launcher(s64 watch)
 {
-	struct { s32 fd; u16 events, revents; } p = { (s32)watch, 1 /* POLLIN */, 0 };
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)watch, 1 /* POLLIN */, 0 };
 	if (raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0) < 0)
 		raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 	if (watch < 0)
@@ -469,8 +496,7 @@ void sf_as_event(struct sf_regs *r)
 		r->rip = (u64)sf_entry_entropy;
 		break;
 	case SF_D_FAULT: /* the instruction faults again */
-	case SF_D_NOTHING:
-		break;
+	case SF_D_NOTHING: break;
 	}
 }
 
@@ -533,7 +559,9 @@ NORETURN void sf_keep(void)
 			/* The old number if the kernel lets us, any other if not (clone3 set_tid
 			 * needs CAP_CHECKPOINT_RESTORE); the program goes on seeing the old one. */
 			s32 number = (s32)G->leader_pid;
-			struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT, .set_tid = (u64)&number, .set_tid_size = 1 };
+			struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT,
+						 .set_tid = (u64)&number,
+						 .set_tid_size = 1 };
 			s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 			if (pid < 0) {
 				ca.set_tid = ca.set_tid_size = 0;

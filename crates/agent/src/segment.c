@@ -32,7 +32,17 @@
 #define SEGMENT_STAGE (SF_DOMAIN + (1ull << 30))
 #define STAGE_BYTES (30ull << 30) /* up to SF_STAGE */
 
-enum { NR_open = 2, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25, NR_shmat = 30, NR_shmctl = 31, NR_fstatfs = 138, NR_openat = 257 };
+enum {
+	NR_open = 2,
+	NR_mmap = 9,
+	NR_mprotect = 10,
+	NR_munmap = 11,
+	NR_mremap = 25,
+	NR_shmat = 30,
+	NR_shmctl = 31,
+	NR_fstatfs = 138,
+	NR_openat = 257
+};
 
 static u64 up(u64 n)
 {

@@ -66,12 +66,49 @@
 #define S_IFCHR 0020000
 #define SIGBUS 7
 
-enum { NR_read = 0, NR_write = 1, NR_open = 2, NR_close = 3, NR_fstat = 5, NR_lseek = 8, NR_mmap = 9, NR_mprotect = 10,
-       NR_munmap = 11, NR_ioctl = 16, NR_pread64 = 17, NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_mremap = 25,
-       NR_msync = 26, NR_madvise = 28, NR_sendfile = 40, NR_execve = 59, NR_exit = 60, NR_wait4 = 61, NR_fcntl = 72, NR_fsync = 74,
-       NR_fdatasync = 75, NR_truncate = 76, NR_ftruncate = 77, NR_fstatfs = 138, NR_exit_group = 231, NR_splice = 275,
-       NR_sync_file_range = 277, NR_fallocate = 285, NR_preadv = 295, NR_pwritev = 296, NR_syncfs = 306,
-       NR_copy_file_range = 326, NR_execveat = 322, NR_preadv2 = 327, NR_pwritev2 = 328, NR_pkey_mprotect = 329, NR_statx = 332, NR_clone3 = 435 };
+enum {
+	NR_read = 0,
+	NR_write = 1,
+	NR_open = 2,
+	NR_close = 3,
+	NR_fstat = 5,
+	NR_lseek = 8,
+	NR_mmap = 9,
+	NR_mprotect = 10,
+	NR_munmap = 11,
+	NR_ioctl = 16,
+	NR_pread64 = 17,
+	NR_pwrite64 = 18,
+	NR_readv = 19,
+	NR_writev = 20,
+	NR_mremap = 25,
+	NR_msync = 26,
+	NR_madvise = 28,
+	NR_sendfile = 40,
+	NR_execve = 59,
+	NR_exit = 60,
+	NR_wait4 = 61,
+	NR_fcntl = 72,
+	NR_fsync = 74,
+	NR_fdatasync = 75,
+	NR_truncate = 76,
+	NR_ftruncate = 77,
+	NR_fstatfs = 138,
+	NR_exit_group = 231,
+	NR_splice = 275,
+	NR_sync_file_range = 277,
+	NR_fallocate = 285,
+	NR_preadv = 295,
+	NR_pwritev = 296,
+	NR_syncfs = 306,
+	NR_copy_file_range = 326,
+	NR_execveat = 322,
+	NR_preadv2 = 327,
+	NR_pwritev2 = 328,
+	NR_pkey_mprotect = 329,
+	NR_statx = 332,
+	NR_clone3 = 435
+};
 
 /* Pages that one event carries. 256 pages take about 0.3 ms to digest and as long to write:
  * far above the microsecond that a rendezvous costs, far below what anybody waits for. */
@@ -84,13 +121,19 @@ enum { NR_read = 0, NR_write = 1, NR_open = 2, NR_close = 3, NR_fstat = 5, NR_ls
 /* Up to so many pages it is cheaper to compare them all (0.2 us each) than to ask procfs. */
 #define FEW 16u
 
-struct stat { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; u64 rest[12]; };
+struct stat {
+	u64 dev, ino, nlink;
+	u32 mode, uid, gid, pad;
+	u64 rdev;
+	u64 rest[12];
+};
 _Static_assert(sizeof(struct stat) == 144, "asm/stat.h");
 
-struct page_region { u64 start, end, categories; };
+struct page_region {
+	u64 start, end, categories;
+};
 struct pm_scan_arg {
-	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask,
-		category_anyof_mask, return_mask;
+	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask, category_anyof_mask, return_mask;
 };
 #define PAGEMAP_SCAN 0xc0606610ull
 #define PAGE_IS_FILE (1u << 2)
@@ -101,10 +144,16 @@ struct pm_scan_arg {
 /* Parts of views: those in an address range, or those of one file. A copy that equals its file
  * is given back too, lest it hide what is about to be written to the file, unless `glance` says
  * that nothing is. */
-struct part { u64 lo, hi, dev, ino, glance; };
+struct part {
+	u64 lo, hi, dev, ino, glance;
+};
 static const struct part everything = { 0, ~0ull, 0, 0, 0 };
 
-static struct dirty { u64 page; u32 map; struct sf_hash hash; } dirty[BATCH];
+static struct dirty {
+	u64 page;
+	u32 map;
+	struct sf_hash hash;
+} dirty[BATCH];
 
 static u64 up(u64 n)
 {
@@ -244,10 +293,15 @@ static u32 owned(s64 pagemap, u64 *from, u64 to, struct page_region *run, u32 ro
 		return 1;
 	}
 	if (!no_scan) {
-		struct pm_scan_arg a = { .size = sizeof a, .start = at, .end = to, .vec = (u64)run, .vec_len = room,
+		struct pm_scan_arg a = { .size = sizeof a,
+					 .start = at,
+					 .end = to,
+					 .vec = (u64)run,
+					 .vec_len = room,
 					 .category_inverted = PAGE_IS_FILE | PAGE_IS_PFNZERO,
 					 .category_mask = PAGE_IS_FILE | PAGE_IS_PFNZERO,
-					 .category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED, .max_pages = pages };
+					 .category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+					 .max_pages = pages };
 		s64 n = sys3(NR_ioctl, pagemap, PAGEMAP_SCAN, &a);
 		if (n >= 0) {
 			*from = a.walk_end;
@@ -306,7 +360,10 @@ static void drop(u64 from, u64 to)
 }
 
 /* The first dirty pages of a part, from place `at` on; their joint digest is added to `sum`. */
-struct scan { u32 map; u64 from; };
+struct scan {
+	u32 map;
+	u64 from;
+};
 static u32 collect(const struct part *p, struct scan *at, struct sf_hash *sum)
 {
 	int keep = p->glance || me.role == SF_RERUN;
@@ -402,7 +459,10 @@ static void store_differing(u64 *to, const u64 *from)
 
 /* A re-run has to see what the file held at its snapshot: the leader keeps each page's bytes
  * before it changes them for the first time. */
-struct undo { u64 dev, ino, offset, spare; u8 bytes[PAGE]; };
+struct undo {
+	u64 dev, ino, offset, spare;
+	u8 bytes[PAGE];
+};
 #define UNDO ((struct undo *)(SF_SHARED + SF_OFF_UNDO))
 #define UNDO_MAX (SF_UNDO_BYTES / sizeof(struct undo))
 
@@ -649,16 +709,29 @@ int sf_shared_fault(const struct sf_regs *r)
 static u32 descriptors(u32 nr)
 {
 	switch (nr) {
-	case NR_read: case NR_write: case NR_lseek: case NR_ioctl: case NR_pread64: case NR_pwrite64: case NR_readv:
-	case NR_writev: case NR_fcntl: case NR_fsync: case NR_fdatasync: case NR_ftruncate: case NR_sync_file_range:
-	case NR_fallocate: case NR_preadv: case NR_pwritev: case NR_syncfs: case NR_preadv2: case NR_pwritev2:
-		return 1u << 0;
-	case NR_sendfile:
-		return 1u << 0 | 1u << 1;
-	case NR_splice: case NR_copy_file_range:
-		return 1u << 0 | 1u << 2;
-	case NR_mmap:
-		return 1u << 4;
+	case NR_read:
+	case NR_write:
+	case NR_lseek:
+	case NR_ioctl:
+	case NR_pread64:
+	case NR_pwrite64:
+	case NR_readv:
+	case NR_writev:
+	case NR_fcntl:
+	case NR_fsync:
+	case NR_fdatasync:
+	case NR_ftruncate:
+	case NR_sync_file_range:
+	case NR_fallocate:
+	case NR_preadv:
+	case NR_pwritev:
+	case NR_syncfs:
+	case NR_preadv2:
+	case NR_pwritev2: return 1u << 0;
+	case NR_sendfile: return 1u << 0 | 1u << 1;
+	case NR_splice:
+	case NR_copy_file_range: return 1u << 0 | 1u << 2;
+	case NR_mmap: return 1u << 4;
 	}
 	return 0;
 }
@@ -701,8 +774,10 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 	}
 	p = everything;
 	switch (nr) {
-	case NR_exit: case NR_exit_group: case NR_execve: case NR_execveat:
-		return write_back(r, &p);
+	case NR_exit:
+	case NR_exit_group:
+	case NR_execve:
+	case NR_execveat: return write_back(r, &p);
 	case NR_mmap:
 		if (a[3] & MAP_FIXED) {
 			p = (struct part){ a[0], up(a[0] + a[1]), 0, 0, 0 };
@@ -720,7 +795,8 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 			return 0;
 		p = (struct part){ a[4], up(a[4] + a[2]), 0, 0, 0 };
 		return write_back(r, &p);
-	case NR_mprotect: case NR_pkey_mprotect:
+	case NR_mprotect:
+	case NR_pkey_mprotect:
 		if (a[2] & PROT_READ)
 			return 0;
 		/* fall through */
@@ -728,13 +804,14 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 		if (nr == NR_madvise && a[2] != MADV_DONTNEED && a[2] != MADV_DONTNEED_LOCKED)
 			return 0;
 		/* fall through */
-	case NR_munmap: case NR_msync:
-		p = (struct part){ a[0], up(a[0] + a[1]), 0, 0, 0 };
-		return write_back(r, &p);
+	case NR_munmap:
+	case NR_msync: p = (struct part){ a[0], up(a[0] + a[1]), 0, 0, 0 }; return write_back(r, &p);
 	}
 	switch (c->handler) {
-	case SF_H_kill: case SF_H_tkill: case SF_H_tgkill: case SF_H_sigqueue:
-		return write_back(r, &p); /* it may be the end */
+	case SF_H_kill:
+	case SF_H_tkill:
+	case SF_H_tgkill:
+	case SF_H_sigqueue: return write_back(r, &p); /* it may be the end */
 	}
 	for (u32 i = 0; fds >> i; i++) {
 		if (!(fds >> i & 1) || stat_of(a[i], &st) < 0)
@@ -757,8 +834,9 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 static int odd_file_system(u32 fd)
 {
 	static const u32 magic[] = {
-		0x958458f6 /* hugetlbfs */, 0x62656572 /* sysfs: registers of devices */, 0x9fa0 /* proc */,
-		0x64626720 /* debugfs */, 0x74726163 /* tracefs */, 0xcafe4a11 /* bpf */,
+		0x958458f6 /* hugetlbfs */, 0x62656572 /* sysfs: registers of devices */,
+		0x9fa0 /* proc */,          0x64626720 /* debugfs */,
+		0x74726163 /* tracefs */,   0xcafe4a11 /* bpf */,
 	};
 	s64 f[15];
 	u64 x[32];
@@ -975,7 +1053,8 @@ s64 sf_shared_allows(u32 nr, const u64 a[6])
 			continue;
 		hit = 1;
 		switch (nr) {
-		case NR_mprotect: case NR_pkey_mprotect:
+		case NR_mprotect:
+		case NR_pkey_mprotect:
 			if (!(a[2] & PROT_WRITE) || (m.flags & SF_M_STORES))
 				break;
 			if (!(m.flags & SF_M_WRITE))
@@ -1035,10 +1114,9 @@ s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret)
 		if (a[3] & MAP_FIXED)
 			forget(lo, hi);
 		break;
-	case NR_munmap:
-		forget(lo, hi);
-		break;
-	case NR_mprotect: case NR_pkey_mprotect:
+	case NR_munmap: forget(lo, hi); break;
+	case NR_mprotect:
+	case NR_pkey_mprotect:
 		cut(lo);
 		cut(hi);
 		for (u32 i = 0; i < app.maps; i++) {
@@ -1113,7 +1191,8 @@ s64 sf_with_own_table(void (*what)(void))
 	/* The child begins where sf_raw returns to: on a stack whose top says where that is. */
 	u64 *top = (u64 *)(sf_alt_stack + 65536) - 2;
 	*top = (u64)own_table;
-	struct clone_args ca = { .flags = 0x100 | 0x4000 /* CLONE_VM|CLONE_VFORK */, .stack = (u64)sf_alt_stack,
+	struct clone_args ca = { .flags = 0x100 | 0x4000 /* CLONE_VM|CLONE_VFORK */,
+				 .stack = (u64)sf_alt_stack,
 				 .stack_size = (u64)top - (u64)sf_alt_stack };
 	u64 call[7] = { NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0 };
 	s64 pid = sf_raw(call);
@@ -1125,7 +1204,12 @@ s64 sf_with_own_table(void (*what)(void))
 }
 
 /* A leader that is made anew: a copy of the keeper, with anonymous memory where the views were. */
-static struct { const struct sf_mirror *from; const u64 *list; u64 n; s64 ret; } restore;
+static struct {
+	const struct sf_mirror *from;
+	const u64 *list;
+	u64 n;
+	s64 ret;
+} restore;
 
 static u32 digits(char *at, u64 v)
 {

@@ -29,8 +29,23 @@
 #include <asm/errno.h>
 
 #define BIT(s) (1ull << ((s) - 1))
-enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 11, SIGCHLD = 17, SIGCONT = 18,
-       SIGSTOP = 19, SIGTSTP = 20, SIGTTIN = 21, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
+enum {
+	SIGILL = 4,
+	SIGTRAP = 5,
+	SIGBUS = 7,
+	SIGFPE = 8,
+	SIGKILL = 9,
+	SIGSEGV = 11,
+	SIGCHLD = 17,
+	SIGCONT = 18,
+	SIGSTOP = 19,
+	SIGTSTP = 20,
+	SIGTTIN = 21,
+	SIGTTOU = 22,
+	SIGURG = 23,
+	SIGWINCH = 28,
+	SIGSYS = 31
+};
 #define FAULTS (BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGSEGV) | BIT(SIGSYS))
 #define UNBLOCKABLE (BIT(SIGKILL) | BIT(SIGSTOP))
 /* The launcher's own word to a replica is SIGSYS from its process, which has no number where followers
@@ -72,7 +87,9 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 static u64 xmask;    /* state components the kernel saves in frames */
 static u32 xsize;    /* bytes of the standard format for them */
 static u32 mxcsr_mask; /* bits that MXCSR may have set: saved beside it */
-static struct { u32 at, bytes, aligned; } component[64];
+static struct {
+	u32 at, bytes, aligned;
+} component[64];
 
 static void load_features(void)
 {
@@ -136,7 +153,11 @@ void sf_fp_normalise(u8 *at)
 	memset(at + 520, 0, 56);
 }
 
-struct completion { u8 *at; u64 rfbm; int compact; };
+struct completion {
+	u8 *at;
+	u64 rfbm;
+	int compact;
+};
 
 static void complete(void *v)
 {
@@ -219,8 +240,8 @@ static int default_stops(int s)
  * that it has wound back to its instruction may be made again, one that ended with EINTR not. */
 static s64 tell_action(int s, const struct sf_action *p)
 {
-	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER | SA_RESTART,
-			       (u64)sf_restorer, ~FAULTS };
+	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER | SA_RESTART, (u64)sf_restorer,
+			       ~FAULTS };
 	if (s == SIGKILL || s == SIGSTOP)
 		return 0;
 	if (!(BIT(s) & FAULTS)) {
@@ -326,7 +347,11 @@ s64 sf_signals_init(void)
 	app.mask = sf_boot.mask & ~UNBLOCKABLE;
 	G->held_n = G->faults_n = G->threads = 0; /* of the program before exec */
 	G->attached_to = 0;
-	struct { u64 sp; u32 flags, pad; u64 size; } ss = { (u64)sf_alt_stack, 0, 0, ALT_STACK_BYTES };
+	struct {
+		u64 sp;
+		u32 flags, pad;
+		u64 size;
+	} ss = { (u64)sf_alt_stack, 0, 0, ALT_STACK_BYTES };
 	u64 alt[7] = { 131, (u64)&ss, 0, 0, 0, 0, 0 };
 	s64 r = sf_raw(alt);
 	app.alt_flags = SS_DISABLE;
@@ -384,7 +409,11 @@ static int user(void (*copy)(void *), void *arg)
 	me.guard = NULL;
 	return -EFAULT;
 }
-struct span { void *to; const void *from; u64 n; };
+struct span {
+	void *to;
+	const void *from;
+	u64 n;
+};
 static void copy_span(void *v)
 {
 	struct span *s = v;
@@ -448,7 +477,11 @@ s64 sf_sigprocmask(const u64 a[6])
 	return 0;
 }
 
-struct stack_t { u64 sp; u32 flags, pad; u64 size; };
+struct stack_t {
+	u64 sp;
+	u32 flags, pad;
+	u64 size;
+};
 
 static int on_altstack(u64 sp)
 {
@@ -489,9 +522,7 @@ void sf_before_wait(const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	u64 at = 0, m;
 	switch (c->handler) {
-	case SF_H_sigsuspend:
-		at = a[0];
-		break;
+	case SF_H_sigsuspend: at = a[0]; break;
 	case SF_H_poll:
 		if (nr == 271)
 			at = a[3];
@@ -500,8 +531,7 @@ void sf_before_wait(const struct sf_call *c, u32 nr, const u64 a[6])
 		else if (nr == 270 && a[5] && get(&at, a[5], 8))
 			at = 0;
 		break;
-	default:
-		return;
+	default: return;
 	}
 	if (!at || get(&m, at, 8))
 		return;
@@ -881,7 +911,13 @@ static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 /* ---- frames ---- */
 
 /* Build the kernel's frame on the program's stack and enter the handler. */
-struct build { struct sf_regs *r; const struct sf_siginfo *i; u64 trapno, err, cr2; const void *fp; u64 sp; };
+struct build {
+	struct sf_regs *r;
+	const struct sf_siginfo *i;
+	u64 trapno, err, cr2;
+	const void *fp;
+	u64 sp;
+};
 
 static void build_frame(void *v)
 {
@@ -921,14 +957,29 @@ static void build_frame(void *v)
 	f->uc.ss_size = app.alt_size;
 	f->uc.ss_flags = app.alt_flags;
 	struct sigcontext *m = &f->uc.mc;
-	m->r8 = r->r8; m->r9 = r->r9; m->r10 = r->r10; m->r11 = r->r11;
-	m->r12 = r->r12; m->r13 = r->r13; m->r14 = r->r14; m->r15 = r->r15;
-	m->rdi = r->rdi; m->rsi = r->rsi; m->rbp = r->rbp; m->rbx = r->rbx;
-	m->rdx = r->rdx; m->rax = r->rax; m->rcx = r->rcx; m->rsp = r->rsp;
-	m->rip = r->rip; m->eflags = r->eflags;
+	m->r8 = r->r8;
+	m->r9 = r->r9;
+	m->r10 = r->r10;
+	m->r11 = r->r11;
+	m->r12 = r->r12;
+	m->r13 = r->r13;
+	m->r14 = r->r14;
+	m->r15 = r->r15;
+	m->rdi = r->rdi;
+	m->rsi = r->rsi;
+	m->rbp = r->rbp;
+	m->rbx = r->rbx;
+	m->rdx = r->rdx;
+	m->rax = r->rax;
+	m->rcx = r->rcx;
+	m->rsp = r->rsp;
+	m->rip = r->rip;
+	m->eflags = r->eflags;
 	m->cs = 0x33;
 	m->ss = 0x2b;
-	m->err = b->err; m->trapno = b->trapno; m->cr2 = b->cr2;
+	m->err = b->err;
+	m->trapno = b->trapno;
+	m->cr2 = b->cr2;
 	m->oldmask = app.mask;
 	m->fpstate = fp;
 	f->uc.sigmask = app.mask;
@@ -1090,9 +1141,9 @@ static void read_frame(void *v)
 	struct rt_frame *f = (void *)(r->rsp - 8);
 	struct sigcontext *m = &f->uc.mc;
 	u64 mask = f->uc.sigmask & ~UNBLOCKABLE;
-	struct sf_regs n = { m->r15, m->r14, m->r13, m->r12, m->rbp, m->rbx, m->r11, m->r10, m->r9, m->r8, m->rax,
-			     m->rcx, m->rdx, m->rsi, m->rdi, m->rsp, m->rip,
-			     (r->eflags & ~0x50dd5ull) | (m->eflags & 0x50dd5ull) };
+	struct sf_regs n = { m->r15, m->r14, m->r13, m->r12, m->rbp, m->rbx,
+			     m->r11, m->r10, m->r9,  m->r8,  m->rax, m->rcx,
+			     m->rdx, m->rsi, m->rdi, m->rsp, m->rip, (r->eflags & ~0x50dd5ull) | (m->eflags & 0x50dd5ull) };
 	if (m->fpstate) {
 		static u8 area[16384] __attribute__((aligned(64)));
 		memcpy(area, (void *)m->fpstate, xsize < sizeof area ? xsize : sizeof area);
@@ -1181,7 +1232,11 @@ static void open_defaults(void)
 		set_mask((blocked(app.mask) | handled()) & ~(FAULTS | UNBLOCKABLE));
 }
 
-struct fault { int s; struct sf_siginfo *info; struct sigcontext *m; };
+struct fault {
+	int s;
+	struct sf_siginfo *info;
+	struct sigcontext *m;
+};
 
 static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 {
@@ -1316,8 +1371,8 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		/* The kernel has acted for the leader, who alone knows what it answered, and who is not
 		 * back in the program yet, wherever this jump was to: the event starts again, once, and
 		 * takes the answer from where it is kept (sf_call_agreed). */
-		if (unlikely(me.made == me.next) && me.slot == 0 && me.role == SF_LEADER &&
-		    me.doing == SF_D_SYSCALL && me.retried != me.next) {
+		if (unlikely(me.made == me.next) && me.slot == 0 && me.role == SF_LEADER && me.doing == SF_D_SYSCALL &&
+		    me.retried != me.next) {
 			me.retried = me.next;
 			me.guard = NULL;
 			me.interruptible = 0;

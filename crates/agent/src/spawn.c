@@ -22,9 +22,24 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-enum { NR_close = 3, NR_sched_yield = 24, NR_shmat = 30, NR_getpid = 39, NR_clone = 56, NR_fork = 57,
-       NR_vfork = 58, NR_exit = 60, NR_wait4 = 61, NR_kill = 62, NR_getppid = 110, NR_prctl = 157, NR_futex = 202,
-       NR_exit_group = 231, NR_clone3 = 435, NR_close_range = 436 };
+enum {
+	NR_close = 3,
+	NR_sched_yield = 24,
+	NR_shmat = 30,
+	NR_getpid = 39,
+	NR_clone = 56,
+	NR_fork = 57,
+	NR_vfork = 58,
+	NR_exit = 60,
+	NR_wait4 = 61,
+	NR_kill = 62,
+	NR_getppid = 110,
+	NR_prctl = 157,
+	NR_futex = 202,
+	NR_exit_group = 231,
+	NR_clone3 = 435,
+	NR_close_range = 436
+};
 
 #define CLONE_VM 0x100ull
 #define CLONE_FILES 0x400ull
@@ -64,12 +79,8 @@ static int what_is_asked(u32 nr, const u64 a[6], struct asked *k)
 	u64 c[11] = { 0 };
 	*k = (struct asked){ .signal = 17 /* SIGCHLD */ };
 	switch (nr) {
-	case NR_vfork:
-		k->flags = CLONE_VM | CLONE_VFORK;
-		return 1;
-	case NR_clone:
-		*k = (struct asked){ a[0] & ~CSIGNAL, a[0] & CSIGNAL, a[1], a[3], a[2] };
-		return 1;
+	case NR_vfork: k->flags = CLONE_VM | CLONE_VFORK; return 1;
+	case NR_clone: *k = (struct asked){ a[0] & ~CSIGNAL, a[0] & CSIGNAL, a[1], a[3], a[2] }; return 1;
 	case NR_clone3:
 		if (a[1] < 64 || a[1] > sizeof c || sf_user_bytes(c, a[0], a[1]) < 0)
 			return 0;
@@ -138,7 +149,11 @@ s64 sf_orphan(u64 share)
 
 static u8 vectors[16384] __attribute__((aligned(64)));
 /* The leader's own, while a child stands in for it. */
-static struct { struct sf_siginfo pending[SF_HAND_MAX]; u32 n; u64 wrote; } parent;
+static struct {
+	struct sf_siginfo pending[SF_HAND_MAX];
+	u32 n;
+	u64 wrote;
+} parent;
 
 static void remember(const struct sf_regs *r)
 {
@@ -422,7 +437,9 @@ static void note_child(const struct asked *k, s64 pid)
 		sf_user_put(k->parent_tid, &(s32){ (s32)pid }, 4);
 }
 
-struct copied { u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup; };
+struct copied {
+	u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
 
 /* The secondary of a pair: a child of its own, under the number that the primary's has. */
 NORETURN static void fork_alike(struct sf_event *e, struct sf_regs *r, const struct asked *k)

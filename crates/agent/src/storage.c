@@ -29,17 +29,125 @@
 
 #include <asm/errno.h>
 
-enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR_lseek = 8, NR_mmap, NR_ioctl = 16, NR_pread64,
-       NR_pwrite64, NR_readv, NR_writev, NR_pipe = 22, NR_dup = 32, NR_dup2, NR_getpid = 39, NR_sendfile = 40, NR_socket, NR_connect, NR_accept, NR_sendto, NR_recvfrom, NR_sendmsg, NR_recvmsg,
-       NR_shutdown, NR_bind, NR_listen, NR_getsockname, NR_getpeername, NR_socketpair, NR_setsockopt, NR_getsockopt, NR_clone = 56, NR_fork, NR_vfork, NR_execve, NR_fcntl = 72, NR_flock, NR_fsync,
-       NR_fdatasync, NR_truncate, NR_ftruncate, NR_getcwd = 79, NR_chdir, NR_fchdir, NR_rename, NR_mkdir, NR_rmdir, NR_creat,
-       NR_link, NR_unlink, NR_symlink, NR_readlink, NR_chmod, NR_fchmod, NR_chown, NR_fchown, NR_lchown, NR_umask,
-       NR_mknod = 133, NR_fstatfs = 138, NR_utime = 132, NR_sync = 162, NR_readahead = 187, NR_epoll_create = 213, NR_fadvise64 = 221, NR_epoll_ctl = 233,
-       NR_utimes = 235, NR_openat = 257, NR_mkdirat, NR_mknodat, NR_fchownat, NR_futimesat, NR_newfstatat, NR_unlinkat,
-       NR_renameat, NR_linkat, NR_symlinkat, NR_readlinkat, NR_fchmodat, NR_splice = 275, NR_tee, NR_sync_file_range, NR_vmsplice,
-       NR_inotify_init = 253, NR_utimensat = 280, NR_signalfd = 282, NR_timerfd_create, NR_eventfd, NR_fallocate = 285,
-       NR_accept4 = 288, NR_signalfd4, NR_eventfd2, NR_epoll_create1, NR_dup3, NR_pipe2, NR_inotify_init1, NR_preadv = 295, NR_pwritev, NR_syncfs = 306,
-       NR_wait4 = 61, NR_kill = 62, NR_waitid = 247, NR_getdents64 = 217, NR_statx = 332, NR_renameat2 = 316, NR_memfd_create = 319, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_pidfd_open = 434, NR_clone3, NR_close_range = 436, NR_openat2 };
+enum {
+	NR_read = 0,
+	NR_write,
+	NR_open,
+	NR_close,
+	NR_stat,
+	NR_fstat,
+	NR_lstat,
+	NR_lseek = 8,
+	NR_mmap,
+	NR_ioctl = 16,
+	NR_pread64,
+	NR_pwrite64,
+	NR_readv,
+	NR_writev,
+	NR_pipe = 22,
+	NR_dup = 32,
+	NR_dup2,
+	NR_getpid = 39,
+	NR_sendfile = 40,
+	NR_socket,
+	NR_connect,
+	NR_accept,
+	NR_sendto,
+	NR_recvfrom,
+	NR_sendmsg,
+	NR_recvmsg,
+	NR_shutdown,
+	NR_bind,
+	NR_listen,
+	NR_getsockname,
+	NR_getpeername,
+	NR_socketpair,
+	NR_setsockopt,
+	NR_getsockopt,
+	NR_clone = 56,
+	NR_fork,
+	NR_vfork,
+	NR_execve,
+	NR_fcntl = 72,
+	NR_flock,
+	NR_fsync,
+	NR_fdatasync,
+	NR_truncate,
+	NR_ftruncate,
+	NR_getcwd = 79,
+	NR_chdir,
+	NR_fchdir,
+	NR_rename,
+	NR_mkdir,
+	NR_rmdir,
+	NR_creat,
+	NR_link,
+	NR_unlink,
+	NR_symlink,
+	NR_readlink,
+	NR_chmod,
+	NR_fchmod,
+	NR_chown,
+	NR_fchown,
+	NR_lchown,
+	NR_umask,
+	NR_mknod = 133,
+	NR_fstatfs = 138,
+	NR_utime = 132,
+	NR_sync = 162,
+	NR_readahead = 187,
+	NR_epoll_create = 213,
+	NR_fadvise64 = 221,
+	NR_epoll_ctl = 233,
+	NR_utimes = 235,
+	NR_openat = 257,
+	NR_mkdirat,
+	NR_mknodat,
+	NR_fchownat,
+	NR_futimesat,
+	NR_newfstatat,
+	NR_unlinkat,
+	NR_renameat,
+	NR_linkat,
+	NR_symlinkat,
+	NR_readlinkat,
+	NR_fchmodat,
+	NR_splice = 275,
+	NR_tee,
+	NR_sync_file_range,
+	NR_vmsplice,
+	NR_inotify_init = 253,
+	NR_utimensat = 280,
+	NR_signalfd = 282,
+	NR_timerfd_create,
+	NR_eventfd,
+	NR_fallocate = 285,
+	NR_accept4 = 288,
+	NR_signalfd4,
+	NR_eventfd2,
+	NR_epoll_create1,
+	NR_dup3,
+	NR_pipe2,
+	NR_inotify_init1,
+	NR_preadv = 295,
+	NR_pwritev,
+	NR_syncfs = 306,
+	NR_wait4 = 61,
+	NR_kill = 62,
+	NR_waitid = 247,
+	NR_getdents64 = 217,
+	NR_statx = 332,
+	NR_renameat2 = 316,
+	NR_memfd_create = 319,
+	NR_copy_file_range = 326,
+	NR_preadv2,
+	NR_pwritev2,
+	NR_execveat = 322,
+	NR_pidfd_open = 434,
+	NR_clone3,
+	NR_close_range = 436,
+	NR_openat2
+};
 
 #define PAGE 4096ull
 #define O_WRONLY 1
@@ -51,7 +159,13 @@ enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR
 #define HIGH (FDS_MAX - 64) /* numbers that few programs come to */
 #define WRITE_MAX (64ull << 20) /* beside what else one result carries */
 
-struct stat { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; s64 size; u64 rest[11]; };
+struct stat {
+	u64 dev, ino, nlink;
+	u32 mode, uid, gid, pad;
+	u64 rdev;
+	s64 size;
+	u64 rest[11];
+};
 _Static_assert(sizeof(struct stat) == 144, "stat(2), x86-64");
 
 u8 sf_fd_class[FDS_MAX];
@@ -116,11 +230,19 @@ static int is_socket(u64 fd)
 static int is_both_fd(u32 nr, const u64 a[6])
 {
 	switch (nr) {
-	case NR_lseek:
-		return is_file(a[0]);
-	case NR_flock: case NR_fsync: case NR_fdatasync: case NR_ftruncate: case NR_fchmod: case NR_fchown:
-	case NR_readahead: case NR_fadvise64: case NR_sync_file_range: case NR_fallocate: case NR_syncfs: case NR_fchdir:
-		return is_on_disk(a[0]);
+	case NR_lseek: return is_file(a[0]);
+	case NR_flock:
+	case NR_fsync:
+	case NR_fdatasync:
+	case NR_ftruncate:
+	case NR_fchmod:
+	case NR_fchown:
+	case NR_readahead:
+	case NR_fadvise64:
+	case NR_sync_file_range:
+	case NR_fallocate:
+	case NR_syncfs:
+	case NR_fchdir: return is_on_disk(a[0]);
 	case NR_fcntl: /* F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW */
 		return is_on_disk(a[0]) &&
 		       ((u32)a[1] == 2 || (u32)a[1] == 4 || (u32)a[1] == 6 || (u32)a[1] == 7 || (u32)a[1] == 37 || (u32)a[1] == 38);
@@ -129,16 +251,16 @@ static int is_both_fd(u32 nr, const u64 a[6])
 }
 
 /* Calls that change a name: which arguments are a directory and a path, for the ledger. */
-static const struct { u16 nr; signed char dir1, path1, dir2, path2; } names[] = {
-	{ NR_unlink, -1, 0, -1, -1 }, { NR_unlinkat, 0, 1, -1, -1 },
-	{ NR_rename, -1, 0, -1, 1 }, { NR_renameat, 0, 1, 2, 3 }, { NR_renameat2, 0, 1, 2, 3 },
-	{ NR_link, -1, 0, -1, 1 }, { NR_linkat, 0, 1, 2, 3 },
-	{ NR_mkdir, -1, 0, -1, -1 }, { NR_mkdirat, 0, 1, -1, -1 }, { NR_rmdir, -1, 0, -1, -1 },
-	{ NR_symlink, -1, 1, -1, -1 }, { NR_symlinkat, 1, 2, -1, -1 },
-	{ NR_chmod, -1, 0, -1, -1 }, { NR_fchmodat, 0, 1, -1, -1 }, { NR_chown, -1, 0, -1, -1 },
-	{ NR_lchown, -1, 0, -1, -1 }, { NR_fchownat, 0, 1, -1, -1 }, { NR_truncate, -1, 0, -1, -1 },
-	{ NR_utime, -1, 0, -1, -1 }, { NR_utimes, -1, 0, -1, -1 }, { NR_utimensat, 0, 1, -1, -1 },
-	{ NR_futimesat, 0, 1, -1, -1 }, { NR_mknod, -1, 0, -1, -1 }, { NR_mknodat, 0, 1, -1, -1 },
+static const struct {
+	u16 nr;
+	signed char dir1, path1, dir2, path2;
+} names[] = {
+	{ NR_unlink, -1, 0, -1, -1 },   { NR_unlinkat, 0, 1, -1, -1 },  { NR_rename, -1, 0, -1, 1 },   { NR_renameat, 0, 1, 2, 3 },
+	{ NR_renameat2, 0, 1, 2, 3 },   { NR_link, -1, 0, -1, 1 },      { NR_linkat, 0, 1, 2, 3 },     { NR_mkdir, -1, 0, -1, -1 },
+	{ NR_mkdirat, 0, 1, -1, -1 },   { NR_rmdir, -1, 0, -1, -1 },    { NR_symlink, -1, 1, -1, -1 }, { NR_symlinkat, 1, 2, -1, -1 },
+	{ NR_chmod, -1, 0, -1, -1 },    { NR_fchmodat, 0, 1, -1, -1 },  { NR_chown, -1, 0, -1, -1 },   { NR_lchown, -1, 0, -1, -1 },
+	{ NR_fchownat, 0, 1, -1, -1 },  { NR_truncate, -1, 0, -1, -1 }, { NR_utime, -1, 0, -1, -1 },   { NR_utimes, -1, 0, -1, -1 },
+	{ NR_utimensat, 0, 1, -1, -1 }, { NR_futimesat, 0, 1, -1, -1 }, { NR_mknod, -1, 0, -1, -1 },   { NR_mknodat, 0, 1, -1, -1 },
 	{ NR_chdir, -1, 0, -1, -1 },
 };
 
@@ -169,9 +291,15 @@ static int is_made_up(s64 fd)
 	if (sys2(NR_fstatfs, fd, fs) < 0)
 		return 1;
 	switch (fs[0]) {
-	case 0x9fa0: case 0x62656572: case 0x63677270: case 0x27e0eb: case 0x64626720: case 0x74726163: case 0x1cd1:
-	case 0xcafe4a11: case 0x73636673: /* proc, sysfs, cgroup2, cgroup, debugfs, tracefs, devpts, bpf, securityfs */
-		return 1;
+	case 0x9fa0:
+	case 0x62656572:
+	case 0x63677270:
+	case 0x27e0eb:
+	case 0x64626720:
+	case 0x74726163:
+	case 0x1cd1:
+	case 0xcafe4a11:
+	case 0x73636673: /* proc, sysfs, cgroup2, cgroup, debugfs, tracefs, devpts, bpf, securityfs */ return 1;
 	}
 	return 0;
 }
@@ -234,8 +362,8 @@ static u64 place_of(u32 nr, const u64 a[6])
  * gone on to another thread's event before it is called back. */
 static int reads_at_once(u32 nr, const u64 a[6])
 {
-	return (nr == NR_pread64 || nr == NR_preadv || (nr == NR_preadv2 && a[3] != ~0ull)) && kind_of(a[0]) == F_PROTECTED && !sf_pair_has_others() &&
-	       !app.threads;
+	return (nr == NR_pread64 || nr == NR_preadv || (nr == NR_preadv2 && a[3] != ~0ull)) && kind_of(a[0]) == F_PROTECTED &&
+	       !sf_pair_has_others() && !app.threads;
 }
 
 /* Bytes that would move from file to socket inside the kernel pass no comparison. The errno is one that the manual
@@ -274,7 +402,8 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 /* A file of a tmpfs that the program has made, and maps so that its processes share it. */
 int sf_pair_maps(u32 nr, const u64 a[6])
 {
-	return nr == NR_mmap && (a[3] & 0x23) == 1 /* MAP_SHARED, not anonymous */ && kind_of(a[4]) == F_FILE && sf_segment_of_site((u32)a[4]);
+	return nr == NR_mmap && (a[3] & 0x23) == 1 /* MAP_SHARED, not anonymous */ && kind_of(a[4]) == F_FILE &&
+	       sf_segment_of_site((u32)a[4]);
 }
 
 /* What a pair cannot keep equal is refused before it happens: 0, or what to call it. */
@@ -286,11 +415,10 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 	case NR_mmap:
 		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]) || sf_pair_maps(nr, a))
 			return 0;
-		return kind_of(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */)) ? SF_NR_PAIR_MAP : 0;
-	case NR_fallocate:
-		return kind_of(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
-	case NR_truncate:
-		return a[1] % PAGE ? SF_NR_PAIR_TRUNCATE : 0;
+		return kind_of(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */)) ? SF_NR_PAIR_MAP
+															  : 0;
+	case NR_fallocate: return kind_of(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
+	case NR_truncate: return a[1] % PAGE ? SF_NR_PAIR_TRUNCATE : 0;
 	}
 	if (is_write(nr) && is_file(a[0]) && write_bytes(nr, a) > WRITE_MAX)
 		return SF_NR_PAIR_WRITE;
@@ -395,8 +523,16 @@ static u8 class_of_device(s64 fd)
 /* ---- sockets ---- */
 
 #define IPPROTO_TCP 6
-enum { TCP_MAXSEG = 2, TCP_INFO = 11, TCP_REPAIR = 19, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ, TCP_REPAIR_OPTIONS, TCP_TIMESTAMP = 24,
-       TCP_REPAIR_WINDOW = 29 };
+enum {
+	TCP_MAXSEG = 2,
+	TCP_INFO = 11,
+	TCP_REPAIR = 19,
+	TCP_REPAIR_QUEUE,
+	TCP_QUEUE_SEQ,
+	TCP_REPAIR_OPTIONS,
+	TCP_TIMESTAMP = 24,
+	TCP_REPAIR_WINDOW = 29
+};
 enum { NO_QUEUE, RECV_QUEUE, SEND_QUEUE };
 enum { SO_SNDBUF = 7, SO_SNDBUFFORCE = 32, SO_DOMAIN = 39 };
 
@@ -581,7 +717,9 @@ static s64 stand_in(u64 fd, u64 from)
 {
 	const struct sf_line *l = &sf_line[fd].l;
 	u32 next = l->gets + (u32)sf_line[fd].got, unread;
-	struct { u32 code, value; } option[4];
+	struct {
+		u32 code, value;
+	} option[4];
 	u32 n = 0, window[5];
 	s64 r;
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
@@ -611,7 +749,8 @@ static s64 stand_in(u64 fd, u64 from)
 	 * for thrice the outage before it sends again. */
 	const u64 age = sf_now() - sf_line[fd].born;
 	const u32 micro = l->stamp & 1; /* the kernel's mark of a clock in microseconds, not part of the time (Linux 6.7) */
-	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP, ((l->stamp + (micro ? (u32)(age / 1000) + 1000000 : (u32)(age / 1000000) + STAMP_LEAP)) & ~1u) | micro);
+	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP,
+		 ((l->stamp + (micro ? (u32)(age / 1000) + 1000000 : (u32)(age / 1000000) + STAMP_LEAP)) & ~1u) | micro);
 	/* snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup: the peer's answer to the probe brings its own. */
 	if (get_option(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, window, sizeof window) == 0) {
 		window[0] = next - 1;
@@ -668,8 +807,15 @@ static int has_answered(u64 fd)
  * what it lacks is sent. Packets that come meanwhile are dropped by a filter: an acknowledged byte would be lost. */
 static void send_again(u64 fd)
 {
-	static const struct { u16 code; u8 jt, jf; u32 k; } none = { 6 /* BPF_RET|BPF_K */, 0, 0, 0 };
-	const struct { u64 n; const void *p; } filter = { 1, &none };
+	static const struct {
+		u16 code;
+		u8 jt, jf;
+		u32 k;
+	} none = { 6 /* BPF_RET|BPF_K */, 0, 0, 0 };
+	const struct {
+		u64 n;
+		const void *p;
+	} filter = { 1, &none };
 	const u64 nobody[2] = { 0 /* AF_UNSPEC */, 0 };
 	s32 lacks = 0, came = 0;
 	u32 error, unread;
@@ -697,7 +843,9 @@ static void send_again(u64 fd)
 void sf_pair_speak(void)
 {
 	static u8 waits[FDS_MAX];
-	const struct { s64 sec, nsec; } pause = { 0, 500000 };
+	const struct {
+		s64 sec, nsec;
+	} pause = { 0, 500000 };
 	const u64 until = mute ? sf_now() + ANSWER_MS * 1000000ull : 0;
 	u32 left = 0;
 	for (u64 fd = 0; mute && fd < FDS_MAX; fd++)
@@ -729,26 +877,25 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	if (ret < 0 && !(nr == NR_connect && ret == -EINPROGRESS))
 		return 0;
 	switch (nr) {
-	case NR_socket:
-		k = F_SOCKET;
-		break;
-	case NR_accept: case NR_accept4:
-		k = F_CONNECTION;
-		break;
-	case NR_epoll_create: case NR_epoll_create1:
-		k = F_POLL;
-		break;
-	case NR_eventfd: case NR_eventfd2:
-		k = nr == NR_eventfd2 && (a[1] & 1 /* EFD_SEMAPHORE */) ? F_FOREIGN : F_COUNTER;
-		break;
-	case NR_signalfd: case NR_signalfd4:
-		k = F_SIGNALS;
-		break;
-	case NR_timerfd_create: case NR_inotify_init:
-	case NR_inotify_init1: case NR_memfd_create: case NR_pidfd_open:
-		break;
-	case NR_pipe: case NR_pipe2: case NR_socketpair:
-		if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) < 0 || (u32)two[0] >= FDS_MAX || (u32)two[1] >= FDS_MAX)
+	case NR_socket: k = F_SOCKET; break;
+	case NR_accept:
+	case NR_accept4: k = F_CONNECTION; break;
+	case NR_epoll_create:
+	case NR_epoll_create1: k = F_POLL; break;
+	case NR_eventfd:
+	case NR_eventfd2: k = nr == NR_eventfd2 && (a[1] & 1 /* EFD_SEMAPHORE */) ? F_FOREIGN : F_COUNTER; break;
+	case NR_signalfd:
+	case NR_signalfd4: k = F_SIGNALS; break;
+	case NR_timerfd_create:
+	case NR_inotify_init:
+	case NR_inotify_init1:
+	case NR_memfd_create:
+	case NR_pidfd_open: break;
+	case NR_pipe:
+	case NR_pipe2:
+	case NR_socketpair:
+		if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) < 0 || (u32)two[0] >= FDS_MAX ||
+		    (u32)two[1] >= FDS_MAX)
 			return 0;
 		sf_fd_class[two[0]] = sf_fd_class[two[1]] = nr == NR_socketpair ? F_DUPLEX : F_PIPE;
 		n = note(e, SF_N_NEW, (u32)two[0]);
@@ -761,7 +908,9 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 		sf_fd_class[(u32)a[0]] = F_FOREIGN;
 		note(e, SF_N_STATE, a[0])->class = F_FOREIGN;
 		return 1;
-	case NR_bind: case NR_listen: case NR_setsockopt:
+	case NR_bind:
+	case NR_listen:
+	case NR_setsockopt:
 		if (!is_socket(a[0]))
 			return 0;
 		if (nr == NR_listen) {
@@ -776,8 +925,9 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 		note(e, SF_N_STATE, a[0])->class = F_POLL;
 		return 1;
 	case NR_fcntl: /* F_SETFD, F_SETFL */
-		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_SIGNALS && !is_channel(a[0]) &&
-		                                         !(kind_of(a[0]) == F_STREAM && (u32)a[1] == 2)))
+		if (((u32)a[1] != 2 && (u32)a[1] != 4) ||
+		    (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_SIGNALS &&
+		     !is_channel(a[0]) && !(kind_of(a[0]) == F_STREAM && (u32)a[1] == 2)))
 			return 0;
 		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
@@ -786,8 +936,7 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 			return 0;
 		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
-	default:
-		return 0;
+	default: return 0;
 	}
 	if ((u64)ret >= FDS_MAX)
 		return 0;
@@ -967,13 +1116,11 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	const u64 fd = (u32)n->fd;
 	sf_fd_class[fd] = (u8)n->class;
 	switch (nr) {
-	case NR_connect:
-		return 1;
-	case NR_listen: /* nobody is answered here until this site leads */
-		sf_line[fd].backlog = (u32)a[1];
-		return 1;
+	case NR_connect: return 1;
+	case NR_listen: /* nobody is answered here until this site leads */ sf_line[fd].backlog = (u32)a[1]; return 1;
 	case NR_epoll_ctl:
-		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL && kind_of(a[2]) != F_SIGNALS && !is_channel(a[2]))
+		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL && kind_of(a[2]) != F_SIGNALS &&
+		    !is_channel(a[2]))
 			return 1;
 		break;
 	case NR_bind: /* to an address that this site gets when it leads */
@@ -1023,7 +1170,9 @@ static int is_protected_name(s64 dir, const char *path, u64 len)
 
 /* What both sites have to know alike of a name. Times, inode numbers and blocks are each site's own; so is how many
  * bytes a directory takes. */
-struct facts { u64 mode, owner, links, size; };
+struct facts {
+	u64 mode, owner, links, size;
+};
 
 static struct facts facts_of(u64 mode, u32 uid, u32 gid, u64 links, u64 size)
 {
@@ -1066,18 +1215,23 @@ static int follow_facts(struct sf_event *e, u32 nr, const u64 a[6], const struct
 		if (own == 0 && (both & 0x21f) != 0x21f)
 			return 1;
 		return same_facts(e, nr, own, facts_of((u16)o[7], o[5], o[6], o[4], *(const u64 *)(x + 40)),
-		                  facts_of((u16)t[7], t[5], t[6], t[4], *(const u64 *)(log + 40)), a[0]);
+				  facts_of((u16)t[7], t[5], t[6], t[4], *(const u64 *)(log + 40)), a[0]);
 	}
-	own = nr == NR_fstat || (at && len == 0) ? sys2(NR_fstat, (u32)a[0], &st) :
-	      at ? sys4(nr, (u32)a[0], name, &st, a[3]) : sys2(nr, name, &st);
+	own = nr == NR_fstat || (at && len == 0) ? sys2(NR_fstat, (u32)a[0], &st)
+	      : at                               ? sys4(nr, (u32)a[0], name, &st, a[3])
+						 : sys2(nr, name, &st);
 	memcpy(&theirs, log, sizeof theirs);
 	return same_facts(e, nr, own, facts_of(st.mode, st.uid, st.gid, st.nlink, (u64)st.size),
-	                  facts_of(theirs.mode, theirs.uid, theirs.gid, theirs.nlink, (u64)theirs.size), nr == NR_fstat || at ? a[0] : ~0ull);
+			  facts_of(theirs.mode, theirs.uid, theirs.gid, theirs.nlink, (u64)theirs.size),
+			  nr == NR_fstat || at ? a[0] : ~0ull);
 }
 
 /* A listing of a protected directory, as a sum over its names: each file system has an order of its own. A listing in
  * which names changed may or may not have them, and says nothing. */
-static struct { u64 sum, count, changes; u8 begun, broken; } listing[FDS_MAX];
+static struct {
+	u64 sum, count, changes;
+	u8 begun, broken;
+} listing[FDS_MAX];
 static u64 changes;
 
 static void add_names(const u8 *p, u64 n, u64 *sum, u64 *count)
@@ -1129,7 +1283,8 @@ static int follow_names(struct sf_event *e, u32 nr, const u64 a[6], const struct
 static void follow_place(u32 nr, const u64 a[6], s64 ret)
 {
 	const u64 fd = nr == NR_open || nr == NR_openat ? (u64)ret : (u32)a[0];
-	if (ret >= 0 && (name_row(nr) >= 0 || nr == NR_creat || nr == NR_openat2 || (nr == NR_open && (a[1] & 0100)) || (nr == NR_openat && (a[2] & 0100))))
+	if (ret >= 0 && (name_row(nr) >= 0 || nr == NR_creat || nr == NR_openat2 || (nr == NR_open && (a[1] & 0100)) ||
+			 (nr == NR_openat && (a[2] & 0100))))
 		changes++;
 	if (fd >= FDS_MAX)
 		return;
@@ -1144,9 +1299,8 @@ static void follow_place(u32 nr, const u64 a[6], s64 ret)
 /* Calls that both sites make on files, and the program's pipes (crew.c); and kill(2): whoever is killed has no turn then. */
 int sf_takes_turns(u32 nr, const u64 a[6])
 {
-	return nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) || is_both_fd(nr, a) ||
-	       (kind_of(a[0]) == F_DUPLEX && sf_channel_call(nr)) ||
-	       name_row(nr) >= 0;
+	return nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) ||
+	       is_both_fd(nr, a) || (kind_of(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
 }
 
 enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6])
@@ -1219,19 +1373,23 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 	case SF_N_DUP:
 		if (n->class == F_NONE || n->class == F_FOREIGN)
 			sys1(NR_close, r->ret);
-		else if (sys3(NR_dup3, n->len, r->ret, nr == NR_dup3 ? a[2] : nr == NR_fcntl && (u32)a[1] == 1030 ? 02000000 : 0) != r->ret && (s64)n->len != r->ret)
+		else if (sys3(NR_dup3, n->len, r->ret,
+			      nr == NR_dup3                         ? a[2]
+			      : nr == NR_fcntl && (u32)a[1] == 1030 ? 02000000
+								    : 0) != r->ret &&
+			 (s64)n->len != r->ret)
 			return 0;
 		sf_fd_class[(u32)r->ret] = (u8)n->class;
 		return 1;
-	case SF_N_READ:
-		return follow_read(e, c, nr, a, r);
-	case SF_N_NEW:
-		sf_scatter(r, c, a, r->ret);
-		return follow_new(e, nr, a, r, n);
-	case SF_N_STATE:
-		sf_scatter(r, c, a, r->ret);
-		return follow_state(e, nr, a, r, n);
-	case SF_N_WRITE: case SF_N_SYNC: case SF_N_TRUNCATE: case SF_N_ALLOCATE: case SF_N_OTHER: case SF_N_NAME:
+	case SF_N_READ: return follow_read(e, c, nr, a, r);
+	case SF_N_NEW: sf_scatter(r, c, a, r->ret); return follow_new(e, nr, a, r, n);
+	case SF_N_STATE: sf_scatter(r, c, a, r->ret); return follow_state(e, nr, a, r, n);
+	case SF_N_WRITE:
+	case SF_N_SYNC:
+	case SF_N_TRUNCATE:
+	case SF_N_ALLOCATE:
+	case SF_N_OTHER:
+	case SF_N_NAME:
 		own = sf_call_agreed(e, call);
 		if (own != r->ret && !may_end_so(e, nr, own, r->ret, a[0]))
 			return 0;
@@ -1276,8 +1434,10 @@ void sf_pair_wait(struct sf_event *e, const struct sf_result *r, const struct sf
 /* Room for what the program has sent on each connection. */
 s64 sf_sent_ring(void)
 {
-	return sys6(9 /* mmap */, SF_STAGE, SENT_BYTES * FDS_MAX, 3, 0x2 | 0x20 | 0x10 | 0x4000 /* PRIVATE|ANON|FIXED|NORESERVE */, -1, 0) == (s64)SF_STAGE ?
-	               0 : -ENOMEM;
+	return sys6(9 /* mmap */, SF_STAGE, SENT_BYTES * FDS_MAX, 3, 0x2 | 0x20 | 0x10 | 0x4000 /* PRIVATE|ANON|FIXED|NORESERVE */, -1,
+		    0) == (s64)SF_STAGE
+		       ? 0
+		       : -ENOMEM;
 }
 
 /* A listing that was begun before this site came. */
@@ -1343,7 +1503,9 @@ static void count_pending(void)
 
 static void listens(u64 fd)
 {
-	static const struct { s64 sec, nsec; } pause = { 0, 1000000 };
+	static const struct {
+		s64 sec, nsec;
+	} pause = { 0, 1000000 };
 	for (u32 tries = 0; sys2(NR_listen, fd, sf_line[fd].backlog) == -EADDRINUSE && tries < PORT_TRIES; tries++)
 		sys2(35 /* nanosleep */, &pause, 0);
 }

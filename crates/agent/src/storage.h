@@ -5,14 +5,24 @@
 #define FDS_MAX 1024u /* the launcher sets RLIMIT_NOFILE to it */
 
 /* Of a descriptor: whether each site has its own, and whether the ledger knows the file. */
-enum { F_NONE, F_FILE, F_DIRECTORY, F_PROTECTED,
-       F_STREAM,  /* 0 to 2 as the program was started with: each site's own */
-       F_DEVICE,  /* null, zero, full, random, urandom: one is as good as another */
-       F_SOCKET, F_LISTEN, F_CONNECTION, F_POLL, /* the secondary has one that nobody uses */
-       F_PIPE,    /* the program's own, both ends: the secondary's holds the same bytes */
-       F_COUNTER, F_DUPLEX, /* eventfd(2), an end of socketpair(2): the same (channel.c) */
-       F_SIGNALS, /* signalfd(2): the secondary has one that nobody uses */
-       F_FOREIGN, /* the primary's alone: nobody can lead without it */ };
+enum {
+	F_NONE,
+	F_FILE,
+	F_DIRECTORY,
+	F_PROTECTED,
+	F_STREAM,  /* 0 to 2 as the program was started with: each site's own */
+	F_DEVICE,  /* null, zero, full, random, urandom: one is as good as another */
+	F_SOCKET,
+	F_LISTEN,
+	F_CONNECTION,
+	F_POLL, /* the secondary has one that nobody uses */
+	F_PIPE,    /* the program's own, both ends: the secondary's holds the same bytes */
+	F_COUNTER,
+	F_DUPLEX, /* eventfd(2), an end of socketpair(2): the same (channel.c) */
+	F_SIGNALS, /* signalfd(2): the secondary has one that nobody uses */
+	F_FOREIGN,
+		  /* the primary's alone: nobody can lead without it */
+};
 extern u8 sf_fd_class[FDS_MAX];
 
 /* A TCP connection as its site's kernel knew it when it was accepted, or handed on; in the note of that event. */
@@ -45,7 +55,10 @@ u64 sf_closes_on_exec(s64 fd); /* O_CLOEXEC, or 0 */
 
 /* Descriptors that a message has brought (channel.c), behind what the call brought. */
 #define SF_CAME_MAX 32u
-struct sf_came { s32 fd; u32 kind; };
+struct sf_came {
+	s32 fd;
+	u32 kind;
+};
 u32 sf_channel_came(u64 msg, int own, struct sf_came *);
 void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *, u32 n);
 int sf_channel_call(u32 nr);

@@ -42,12 +42,43 @@
 #define HAS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
 #define MAY (CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_DETACHED | CLONE_CHILD_SETTID)
 
-enum { NR_poll = 7, NR_rt_sigprocmask = 14, NR_select = 23, NR_sched_yield = 24, NR_nanosleep = 35, NR_connect = 42,
-       NR_rt_sigtimedwait = 128, NR_clone = 56, NR_exit = 60, NR_arch_prctl = 158, NR_gettid = 186, NR_tkill = 200, NR_futex = 202,
-       NR_set_tid_address = 218, NR_clock_nanosleep = 230, NR_epoll_wait = 232, NR_tgkill = 234, NR_pselect6 = 270,
-       NR_sched_setparam = 142, NR_sched_getparam, NR_sched_setscheduler, NR_sched_getscheduler, NR_sched_rr_get_interval = 148,
-       NR_getpriority = 140, NR_setpriority = 141, NR_clock_gettime = 228, NR_clock_getres, NR_prlimit64 = 302,
-       NR_sched_setattr = 314, NR_sched_getattr = 315, NR_ppoll = 271, NR_set_robust_list = 273, NR_epoll_pwait = 281, NR_clone3 = 435, NR_epoll_pwait2 = 441 };
+enum {
+	NR_poll = 7,
+	NR_rt_sigprocmask = 14,
+	NR_select = 23,
+	NR_sched_yield = 24,
+	NR_nanosleep = 35,
+	NR_connect = 42,
+	NR_rt_sigtimedwait = 128,
+	NR_clone = 56,
+	NR_exit = 60,
+	NR_arch_prctl = 158,
+	NR_gettid = 186,
+	NR_tkill = 200,
+	NR_futex = 202,
+	NR_set_tid_address = 218,
+	NR_clock_nanosleep = 230,
+	NR_epoll_wait = 232,
+	NR_tgkill = 234,
+	NR_pselect6 = 270,
+	NR_sched_setparam = 142,
+	NR_sched_getparam,
+	NR_sched_setscheduler,
+	NR_sched_getscheduler,
+	NR_sched_rr_get_interval = 148,
+	NR_getpriority = 140,
+	NR_setpriority = 141,
+	NR_clock_gettime = 228,
+	NR_clock_getres,
+	NR_prlimit64 = 302,
+	NR_sched_setattr = 314,
+	NR_sched_getattr = 315,
+	NR_ppoll = 271,
+	NR_set_robust_list = 273,
+	NR_epoll_pwait = 281,
+	NR_clone3 = 435,
+	NR_epoll_pwait2 = 441
+};
 enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28 };
 #define BIT(s) (1ull << ((s) - 1))
 #define SA_RESTART 0x10000000ull
@@ -116,7 +147,9 @@ void sf_thread_ready(struct sf_thread *t)
 
 /* ---- making and ending ---- */
 
-struct wanted { u64 flags, stack, parent_tid, child_tid, tls; };
+struct wanted {
+	u64 flags, stack, parent_tid, child_tid, tls;
+};
 
 static int read_wanted(u32 nr, const u64 a[6], struct wanted *w)
 {
@@ -343,7 +376,8 @@ int sf_thread_diverts(const struct sf_siginfo *i)
 	u32 k = 0;
 	if (app.threads < 2 || app.current == SF_NOBODY || !(blocked_now() & BIT(i->signo)))
 		return 0;
-	while (k < sf_thread_top() && (k == app.current || sf_thread_at(k)->state == SF_TH_FREE || (blocks(sf_thread_at(k)) & BIT(i->signo))))
+	while (k < sf_thread_top() &&
+	       (k == app.current || sf_thread_at(k)->state == SF_TH_FREE || (blocks(sf_thread_at(k)) & BIT(i->signo))))
 		k++;
 	t = sf_thread_at(k < sf_thread_top() ? k : app.current);
 	t->pending |= BIT(i->signo);
@@ -409,14 +443,18 @@ void sf_thread_translate(u32 nr, u64 call[7])
 {
 	u64 *who = NULL;
 	switch (nr) {
-	case NR_sched_setparam: case NR_sched_getparam: case NR_sched_setscheduler: case NR_sched_getscheduler:
-	case NR_sched_rr_get_interval: case NR_sched_setattr: case NR_sched_getattr: case NR_prlimit64:
-		who = &call[1];
-		break;
-	case NR_getpriority: case NR_setpriority:
-		who = call[1] == 0 /* PRIO_PROCESS */ ? &call[2] : NULL;
-		break;
-	case NR_clock_gettime: case NR_clock_getres:
+	case NR_sched_setparam:
+	case NR_sched_getparam:
+	case NR_sched_setscheduler:
+	case NR_sched_getscheduler:
+	case NR_sched_rr_get_interval:
+	case NR_sched_setattr:
+	case NR_sched_getattr:
+	case NR_prlimit64: who = &call[1]; break;
+	case NR_getpriority:
+	case NR_setpriority: who = call[1] == 0 /* PRIO_PROCESS */ ? &call[2] : NULL; break;
+	case NR_clock_gettime:
+	case NR_clock_getres:
 		/* ~number << 3 | 4 (of a thread) | which clock: clock_getcpuclockid(3) */
 		if ((s32)call[1] < 0 && (call[1] & 4) && numbered(~(u32)((s32)call[1] >> 3)))
 			call[1] = 2; /* CLOCK_PROCESS_CPUTIME_ID */
@@ -456,30 +494,22 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 {
 	switch (nr) {
 	case NR_clone:
-	case NR_clone3:
-		return make(nr, a, r);
-	case NR_gettid:
-		return sf_thread_id();
-	case NR_set_tid_address:
-		app.clear_tid = a[0];
-		return sf_thread_id();
+	case NR_clone3: return make(nr, a, r);
+	case NR_gettid: return sf_thread_id();
+	case NR_set_tid_address: app.clear_tid = a[0]; return sf_thread_id();
 	case NR_set_robust_list:
 		if (a[1] != ROBUST_BYTES)
 			return -EINVAL;
 		app.robust = a[0];
 		return 0;
-	case NR_futex:
-		return sf_futex(a, aux, leads);
+	case NR_futex: return sf_futex(a, aux, leads);
 	case NR_tkill:
 	case NR_tgkill:
 		if (leads)
 			*aux = (u64)sys0(102 /* getuid */);
 		return send(nr, a, *aux);
-	case NR_rt_sigtimedwait:
-		return take(a);
-	case NR_exit:
-		end_thread();
-		return 0;
+	case NR_rt_sigtimedwait: return take(a);
+	case NR_exit: end_thread(); return 0;
 	}
 	ASSERT(0);
 	return 0;
@@ -607,7 +637,10 @@ static u32 next(void)
 
 /* ---- the leader looks which calls would go on ---- */
 
-struct pollfd { s32 fd; u16 events, revents; };
+struct pollfd {
+	s32 fd;
+	u16 events, revents;
+};
 #define POLLIN 1u
 #define POLLPRI 2u
 #define POLLOUT 4u
@@ -656,8 +689,16 @@ static void add_select(u32 index, const struct sf_regs *r)
 static int sends(u32 nr)
 {
 	switch (nr) {
-	case 1: case 18: case 20: case 42: case 44: case 46: case 242: case 296: case 307: case 328:
-		return 1; /* write, pwrite64, writev, connect, sendto, sendmsg, mq_timedsend, pwritev, sendmmsg, pwritev2 */
+	case 1:
+	case 18:
+	case 20:
+	case 42:
+	case 44:
+	case 46:
+	case 242:
+	case 296:
+	case 307:
+	case 328: return 1; /* write, pwrite64, writev, connect, sendto, sendmsg, mq_timedsend, pwritev, sendmmsg, pwritev2 */
 	}
 	return 0;
 }
@@ -674,14 +715,10 @@ static void add_call(u32 index, const struct sf_thread *t)
 				add(index, one.fd, one.events);
 		return;
 	case NR_select:
-	case NR_pselect6:
-		add_select(index, r);
-		return;
+	case NR_pselect6: add_select(index, r); return;
 	case NR_epoll_wait:
 	case NR_epoll_pwait:
-	case NR_epoll_pwait2:
-		add(index, (s32)r->rdi, POLLIN);
-		return;
+	case NR_epoll_pwait2: add(index, (s32)r->rdi, POLLIN); return;
 	}
 	if (!t->retry && !(sf_waits[t->nr & 511] & SF_WAITS_ENDS))
 		add(index, (s32)r->rdi, sends(t->nr) ? POLLOUT : POLLIN);

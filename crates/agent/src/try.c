@@ -20,13 +20,52 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-enum { NR_read = 0, NR_write = 1, NR_poll = 7, NR_fstat = 5, NR_pread64 = 17, NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20,
-       NR_select = 23, NR_pause = 34, NR_nanosleep = 35, NR_connect = 42, NR_accept = 43, NR_sendto = 44, NR_recvfrom = 45,
-       NR_sendmsg = 46, NR_recvmsg = 47, NR_getsockopt = 55, NR_wait4 = 61, NR_semop = 65, NR_msgsnd = 69, NR_msgrcv = 70,
-       NR_fcntl = 72, NR_flock = 73, NR_sigtimedwait = 128, NR_sigsuspend = 130, NR_futex = 202, NR_semtimedop = 220,
-       NR_clock_nanosleep = 230, NR_epoll_wait = 232, NR_mq_timedsend = 242, NR_mq_timedreceive = 243, NR_waitid = 247,
-       NR_pselect6 = 270, NR_ppoll = 271, NR_epoll_pwait = 281, NR_accept4 = 288, NR_preadv = 295, NR_pwritev = 296,
-       NR_recvmmsg = 299, NR_sendmmsg = 307, NR_preadv2 = 327, NR_pwritev2 = 328, NR_epoll_pwait2 = 441 };
+enum {
+	NR_read = 0,
+	NR_write = 1,
+	NR_poll = 7,
+	NR_fstat = 5,
+	NR_pread64 = 17,
+	NR_pwrite64 = 18,
+	NR_readv = 19,
+	NR_writev = 20,
+	NR_select = 23,
+	NR_pause = 34,
+	NR_nanosleep = 35,
+	NR_connect = 42,
+	NR_accept = 43,
+	NR_sendto = 44,
+	NR_recvfrom = 45,
+	NR_sendmsg = 46,
+	NR_recvmsg = 47,
+	NR_getsockopt = 55,
+	NR_wait4 = 61,
+	NR_semop = 65,
+	NR_msgsnd = 69,
+	NR_msgrcv = 70,
+	NR_fcntl = 72,
+	NR_flock = 73,
+	NR_sigtimedwait = 128,
+	NR_sigsuspend = 130,
+	NR_futex = 202,
+	NR_semtimedop = 220,
+	NR_clock_nanosleep = 230,
+	NR_epoll_wait = 232,
+	NR_mq_timedsend = 242,
+	NR_mq_timedreceive = 243,
+	NR_waitid = 247,
+	NR_pselect6 = 270,
+	NR_ppoll = 271,
+	NR_epoll_pwait = 281,
+	NR_accept4 = 288,
+	NR_preadv = 295,
+	NR_pwritev = 296,
+	NR_recvmmsg = 299,
+	NR_sendmmsg = 307,
+	NR_preadv2 = 327,
+	NR_pwritev2 = 328,
+	NR_epoll_pwait2 = 441
+};
 
 #define SECOND 1000000000ull
 #define RETRY 2000000ull /* nanoseconds */
@@ -105,9 +144,14 @@ static void in_parts(u32 nr, u64 call[7])
 
 static enum sf_try ready(u32 nr, u64 call[7], int sends)
 {
-	struct { s32 fd; u16 events, revents; } p = { (s32)call[1], sends ? POLLOUT : POLLIN, 0 };
-	u64 flags = nr == NR_sendto || nr == NR_recvfrom ? call[4] : nr == NR_sendmsg || nr == NR_recvmsg ? call[3] :
-		    nr == NR_recvmmsg || nr == NR_sendmmsg ? call[4] : 0;
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)call[1], sends ? POLLOUT : POLLIN, 0 };
+	u64 flags = nr == NR_sendto || nr == NR_recvfrom     ? call[4]
+		    : nr == NR_sendmsg || nr == NR_recvmsg   ? call[3]
+		    : nr == NR_recvmmsg || nr == NR_sendmmsg ? call[4]
+							     : 0;
 	if ((flags & MSG_DONTWAIT) || sys3(NR_poll, &p, 1, 0) != 0) {
 		if (sends && !(flags & MSG_DONTWAIT))
 			in_parts(nr, call);
@@ -207,11 +251,22 @@ enum sf_try sf_try(u32 nr, u64 call[7])
 	q.zero[0] = q.zero[1] = 0;
 	const u64 zero = (u64)q.zero;
 	switch (nr) {
-	case NR_read: case NR_readv: case NR_accept: case NR_accept4: case NR_recvfrom: case NR_recvmsg: case NR_recvmmsg:
-	case NR_preadv2: case NR_mq_timedreceive:
-		return ready(nr, call, 0);
-	case NR_write: case NR_writev: case NR_sendto: case NR_sendmsg: case NR_sendmmsg: case NR_pwritev2: case NR_mq_timedsend:
-		return ready(nr, call, 1);
+	case NR_read:
+	case NR_readv:
+	case NR_accept:
+	case NR_accept4:
+	case NR_recvfrom:
+	case NR_recvmsg:
+	case NR_recvmmsg:
+	case NR_preadv2:
+	case NR_mq_timedreceive: return ready(nr, call, 0);
+	case NR_write:
+	case NR_writev:
+	case NR_sendto:
+	case NR_sendmsg:
+	case NR_sendmmsg:
+	case NR_pwritev2:
+	case NR_mq_timedsend: return ready(nr, call, 1);
 	case NR_poll:
 	case NR_ppoll:
 		if (!save(call[1], (u64)(u32)call[2] * 8))
@@ -228,10 +283,8 @@ enum sf_try sf_try(u32 nr, u64 call[7])
 		q.undo = SELECTS;
 		return polls(call, call[5] != 0, limit_of(call[5], nr == NR_select ? 1000 : 1), 5, zero);
 	case NR_epoll_wait:
-	case NR_epoll_pwait:
-		return polls(call, (s32)call[4] >= 0, (u64)(u32)call[4] * 1000000, 4, 0);
-	case NR_epoll_pwait2:
-		return polls(call, call[4] != 0, limit_of(call[4], 1), 4, zero);
+	case NR_epoll_pwait: return polls(call, (s32)call[4] >= 0, (u64)(u32)call[4] * 1000000, 4, 0);
+	case NR_epoll_pwait2: return polls(call, call[4] != 0, limit_of(call[4], 1), 4, zero);
 	case NR_nanosleep:
 		if (!call[1] || !limit_of(call[1], 1))
 			return SF_TRY_GO;
@@ -257,11 +310,9 @@ enum sf_try sf_try(u32 nr, u64 call[7])
 		call[3] = zero;
 		return SF_TRY_GO;
 	}
-	case NR_futex:
-		return word(call);
+	case NR_futex: return word(call);
 	case NR_pause:
-	case NR_sigsuspend:
-		return SF_TRY_PARK;
+	case NR_sigsuspend: return SF_TRY_PARK;
 	case NR_connect:
 		if (nonblocking(call[1]))
 			return SF_TRY_GO;
@@ -291,8 +342,7 @@ enum sf_try sf_try(u32 nr, u64 call[7])
 			return SF_TRY_GO;
 		call[2]--;
 		return retries(-EAGAIN, -EACCES);
-	case NR_semop:
-		return semaphores(call, 0);
+	case NR_semop: return semaphores(call, 0);
 	case NR_semtimedop: {
 		u64 limit = call[4];
 		call[4] = 0;
@@ -337,19 +387,15 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 			if (a[i])
 				put_back(a[i], ((u64)(u32)a[0] + 63) / 64 * 8, &from);
 		break;
-	case CONNECTS:
-		sys3(NR_fcntl, a[0], 4 /* F_SETFL */, sys3(NR_fcntl, a[0], 3, 0) & ~(s64)O_NONBLOCK);
-		break;
+	case CONNECTS: sys3(NR_fcntl, a[0], 4 /* F_SETFL */, sys3(NR_fcntl, a[0], 3, 0) & ~(s64)O_NONBLOCK); break;
 	case INFO: /* nobody has changed its state: the number is 0 (waitid(2)) */
-		none = none && sf_user_bytes(&info, a[2] + 16, 4) == 0 && !info; /* si_pid: behind four bytes that the kernel does not write */
+		none = none && sf_user_bytes(&info, a[2] + 16, 4) == 0 &&
+		       !info; /* si_pid: behind four bytes that the kernel does not write */
 		if (none)
 			put_back(a[2], 28, &from);
 		break;
-	case WAKES:
-		r = r == -ETIMEDOUT ? 0 : r;
-		break;
-	case NOTHING:
-		break;
+	case WAKES: r = r == -ETIMEDOUT ? 0 : r; break;
+	case NOTHING: break;
 	}
 	if (!none)
 		return r;

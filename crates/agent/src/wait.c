@@ -17,31 +17,109 @@
 #define SECOND 1000000000ull
 #define TIMER_ABSTIME 1
 
-enum { NR_read = 0, NR_write = 1, NR_open = 2, NR_poll = 7, NR_ioctl = 16, NR_pread64 = 17, NR_pwrite64 = 18, NR_readv = 19,
-       NR_writev = 20, NR_select = 23, NR_pause = 34, NR_nanosleep = 35, NR_connect = 42, NR_accept = 43, NR_sendto = 44,
-       NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_wait4 = 61, NR_semop = 65, NR_msgsnd = 69, NR_msgrcv = 70,
-       NR_fcntl = 72, NR_flock = 73, NR_sigtimedwait = 128, NR_sigsuspend = 130, NR_futex = 202, NR_semtimedop = 220,
-       NR_clock_nanosleep = 230, NR_clock_gettime = 228, NR_epoll_wait = 232, NR_mq_timedsend = 242,
-       NR_mq_timedreceive = 243, NR_waitid = 247, NR_openat = 257, NR_pselect6 = 270, NR_ppoll = 271, NR_epoll_pwait = 281,
-       NR_accept4 = 288, NR_preadv = 295, NR_pwritev = 296, NR_recvmmsg = 299, NR_sendmmsg = 307, NR_getrandom = 318,
-       NR_preadv2 = 327, NR_pwritev2 = 328, NR_openat2 = 437, NR_epoll_pwait2 = 441 };
+enum {
+	NR_read = 0,
+	NR_write = 1,
+	NR_open = 2,
+	NR_poll = 7,
+	NR_ioctl = 16,
+	NR_pread64 = 17,
+	NR_pwrite64 = 18,
+	NR_readv = 19,
+	NR_writev = 20,
+	NR_select = 23,
+	NR_pause = 34,
+	NR_nanosleep = 35,
+	NR_connect = 42,
+	NR_accept = 43,
+	NR_sendto = 44,
+	NR_recvfrom = 45,
+	NR_sendmsg = 46,
+	NR_recvmsg = 47,
+	NR_wait4 = 61,
+	NR_semop = 65,
+	NR_msgsnd = 69,
+	NR_msgrcv = 70,
+	NR_fcntl = 72,
+	NR_flock = 73,
+	NR_sigtimedwait = 128,
+	NR_sigsuspend = 130,
+	NR_futex = 202,
+	NR_semtimedop = 220,
+	NR_clock_nanosleep = 230,
+	NR_clock_gettime = 228,
+	NR_epoll_wait = 232,
+	NR_mq_timedsend = 242,
+	NR_mq_timedreceive = 243,
+	NR_waitid = 247,
+	NR_openat = 257,
+	NR_pselect6 = 270,
+	NR_ppoll = 271,
+	NR_epoll_pwait = 281,
+	NR_accept4 = 288,
+	NR_preadv = 295,
+	NR_pwritev = 296,
+	NR_recvmmsg = 299,
+	NR_sendmmsg = 307,
+	NR_getrandom = 318,
+	NR_preadv2 = 327,
+	NR_pwritev2 = 328,
+	NR_openat2 = 437,
+	NR_epoll_pwait2 = 441
+};
 
 /* signal(7), "Interruption of system calls and library functions by signal handlers". */
 #define AGAIN SF_WAITS
 #define ENDS (SF_WAITS | SF_WAITS_ENDS)
 #define LIMITED (SF_WAITS | SF_WAITS_ENDS | SF_WAITS_LIMIT)
 const u8 sf_waits[512] = {
-	[NR_read] = AGAIN, [NR_write] = AGAIN, [NR_open] = AGAIN, [NR_ioctl] = AGAIN, [NR_pread64] = AGAIN,
-	[NR_pwrite64] = AGAIN, [NR_readv] = AGAIN, [NR_writev] = AGAIN, [NR_connect] = AGAIN, [NR_accept] = AGAIN,
-	[NR_sendto] = AGAIN, [NR_recvfrom] = AGAIN, [NR_sendmsg] = AGAIN, [NR_recvmsg] = AGAIN, [NR_wait4] = AGAIN,
-	[NR_fcntl] = AGAIN, [NR_flock] = AGAIN, [NR_mq_timedsend] = AGAIN, [NR_mq_timedreceive] = AGAIN,
-	[NR_waitid] = AGAIN, [NR_openat] = AGAIN, [NR_accept4] = AGAIN, [NR_preadv] = AGAIN, [NR_pwritev] = AGAIN,
-	[NR_sendmmsg] = AGAIN, [NR_getrandom] = AGAIN, [NR_preadv2] = AGAIN, [NR_pwritev2] = AGAIN, [NR_openat2] = AGAIN,
-	[NR_recvmmsg] = AGAIN | SF_WAITS_LIMIT, [NR_futex] = AGAIN | SF_WAITS_LIMIT,
-	[NR_pause] = ENDS, [NR_semop] = ENDS, [NR_msgsnd] = ENDS, [NR_msgrcv] = ENDS, [NR_sigsuspend] = ENDS,
-	[NR_poll] = LIMITED, [NR_select] = LIMITED, [NR_nanosleep] = LIMITED, [NR_sigtimedwait] = LIMITED,
-	[NR_semtimedop] = LIMITED, [NR_clock_nanosleep] = LIMITED, [NR_epoll_wait] = LIMITED, [NR_pselect6] = LIMITED,
-	[NR_ppoll] = LIMITED, [NR_epoll_pwait] = LIMITED, [NR_epoll_pwait2] = LIMITED,
+	[NR_read] = AGAIN,
+	[NR_write] = AGAIN,
+	[NR_open] = AGAIN,
+	[NR_ioctl] = AGAIN,
+	[NR_pread64] = AGAIN,
+	[NR_pwrite64] = AGAIN,
+	[NR_readv] = AGAIN,
+	[NR_writev] = AGAIN,
+	[NR_connect] = AGAIN,
+	[NR_accept] = AGAIN,
+	[NR_sendto] = AGAIN,
+	[NR_recvfrom] = AGAIN,
+	[NR_sendmsg] = AGAIN,
+	[NR_recvmsg] = AGAIN,
+	[NR_wait4] = AGAIN,
+	[NR_fcntl] = AGAIN,
+	[NR_flock] = AGAIN,
+	[NR_mq_timedsend] = AGAIN,
+	[NR_mq_timedreceive] = AGAIN,
+	[NR_waitid] = AGAIN,
+	[NR_openat] = AGAIN,
+	[NR_accept4] = AGAIN,
+	[NR_preadv] = AGAIN,
+	[NR_pwritev] = AGAIN,
+	[NR_sendmmsg] = AGAIN,
+	[NR_getrandom] = AGAIN,
+	[NR_preadv2] = AGAIN,
+	[NR_pwritev2] = AGAIN,
+	[NR_openat2] = AGAIN,
+	[NR_recvmmsg] = AGAIN | SF_WAITS_LIMIT,
+	[NR_futex] = AGAIN | SF_WAITS_LIMIT,
+	[NR_pause] = ENDS,
+	[NR_semop] = ENDS,
+	[NR_msgsnd] = ENDS,
+	[NR_msgrcv] = ENDS,
+	[NR_sigsuspend] = ENDS,
+	[NR_poll] = LIMITED,
+	[NR_select] = LIMITED,
+	[NR_nanosleep] = LIMITED,
+	[NR_sigtimedwait] = LIMITED,
+	[NR_semtimedop] = LIMITED,
+	[NR_clock_nanosleep] = LIMITED,
+	[NR_epoll_wait] = LIMITED,
+	[NR_pselect6] = LIMITED,
+	[NR_ppoll] = LIMITED,
+	[NR_epoll_pwait] = LIMITED,
+	[NR_epoll_pwait2] = LIMITED,
 };
 
 enum unit { NONE, MILLISECONDS, TIMEVAL, TIMESPEC };
@@ -84,28 +162,17 @@ static void find(u32 nr, const u64 *a)
 	w.unit = NONE;
 	w.rest_to = 0;
 	switch (nr) {
-	case NR_poll:
-		return limit(MILLISECONDS, 2, 0);
+	case NR_poll: return limit(MILLISECONDS, 2, 0);
 	case NR_epoll_wait:
-	case NR_epoll_pwait:
-		return limit(MILLISECONDS, 3, 0);
-	case NR_select:
-		return limit(TIMEVAL, 4, a[4]);
-	case NR_pselect6:
-		return limit(TIMESPEC, 4, a[4]);
-	case NR_ppoll:
-		return limit(TIMESPEC, 2, a[2]);
-	case NR_recvmmsg:
-		return limit(TIMESPEC, 4, a[4]);
-	case NR_epoll_pwait2:
-		return limit(TIMESPEC, 3, 0);
-	case NR_semtimedop:
-		return limit(TIMESPEC, 3, 0);
-	case NR_sigtimedwait:
-		return limit(TIMESPEC, 2, 0);
-	case NR_nanosleep:
-		w.rest_to = a[1];
-		return limit(TIMESPEC, 0, 0);
+	case NR_epoll_pwait: return limit(MILLISECONDS, 3, 0);
+	case NR_select: return limit(TIMEVAL, 4, a[4]);
+	case NR_pselect6: return limit(TIMESPEC, 4, a[4]);
+	case NR_ppoll: return limit(TIMESPEC, 2, a[2]);
+	case NR_recvmmsg: return limit(TIMESPEC, 4, a[4]);
+	case NR_epoll_pwait2: return limit(TIMESPEC, 3, 0);
+	case NR_semtimedop: return limit(TIMESPEC, 3, 0);
+	case NR_sigtimedwait: return limit(TIMESPEC, 2, 0);
+	case NR_nanosleep: w.rest_to = a[1]; return limit(TIMESPEC, 0, 0);
 	case NR_clock_nanosleep:
 		/* CLOCK_REALTIME, MONOTONIC, BOOTTIME, TAI: as far as a sleep goes, one clock. */
 		if ((a[1] & TIMER_ABSTIME) || (a[0] != 0 && a[0] != 1 && a[0] != 7 && a[0] != 11))
@@ -138,17 +205,13 @@ static void write_left(u64 *a)
 	u64 gone = now() - w.start;
 	u64 left = gone < w.total ? w.total - gone : 0;
 	switch (w.unit) {
-	case MILLISECONDS:
-		a[w.arg] = (left + 999999) / 1000000;
-		break;
+	case MILLISECONDS: a[w.arg] = (left + 999999) / 1000000; break;
 	case TIMEVAL:
 		left += 999;
 		w.spec[0] = (s64)(left / SECOND);
 		w.spec[1] = (s64)(left % SECOND / 1000);
 		break;
-	default:
-		w.spec[0] = (s64)(left / SECOND);
-		w.spec[1] = (s64)(left % SECOND);
+	default: w.spec[0] = (s64)(left / SECOND); w.spec[1] = (s64)(left % SECOND);
 	}
 }
 

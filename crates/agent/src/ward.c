@@ -19,9 +19,22 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-enum { NR_munmap = 11, NR_rt_sigprocmask = 14, NR_getpid = 39, NR_wait4 = 61, NR_kill = 62, NR_getppid = 110,
-       NR_rt_sigtimedwait = 128, NR_rt_sigqueueinfo = 129, NR_rt_sigaction = 13, NR_prlimit64 = 302, NR_exit_group = 231,
-       NR_waitid = 247, NR_clone3 = 435, NR_close_range = 436 };
+enum {
+	NR_munmap = 11,
+	NR_rt_sigprocmask = 14,
+	NR_getpid = 39,
+	NR_wait4 = 61,
+	NR_kill = 62,
+	NR_getppid = 110,
+	NR_rt_sigtimedwait = 128,
+	NR_rt_sigqueueinfo = 129,
+	NR_rt_sigaction = 13,
+	NR_prlimit64 = 302,
+	NR_exit_group = 231,
+	NR_waitid = 247,
+	NR_clone3 = 435,
+	NR_close_range = 436
+};
 
 #define SIGKILL 9
 #define SIGCHLD 17
@@ -101,8 +114,9 @@ NORETURN static void be_proxy(struct sf_ward *w)
 /* The leader of a ward was killed: its number goes to a proxy. */
 static void leave_proxy(struct sf_ward *w)
 {
-	struct { u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup; } ca = {
-		.exit_signal = SIGCHLD };
+	struct {
+		u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+	} ca = { .exit_signal = SIGCHLD };
 	const u32 armed = tls.selector;
 	s32 number = w->pid;
 	ca.set_tid = (u64)&number;
@@ -160,7 +174,11 @@ int sf_ward_takes(struct sf_siginfo *i)
 	return 0;
 }
 
-static struct { s32 status; u32 spare; struct sf_siginfo info; } own;
+static struct {
+	s32 status;
+	u32 spare;
+	struct sf_siginfo info;
+} own;
 
 /* Leader: whether what a call answers is looked at before the program has it, since a child may become a ward meanwhile. */
 int sf_ward_may_show(u32 nr)

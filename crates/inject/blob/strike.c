@@ -169,12 +169,8 @@ static int astray(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 			return 1;
 		r->rip = f->addr;
 		return 0;
-	case SF_X_CRASH:
-		r->rip = (u64)ud2;
-		return 0;
-	default:
-		r->rip = (u64)spin;
-		return 0;
+	case SF_X_CRASH: r->rip = (u64)ud2; return 0;
+	default: r->rip = (u64)spin; return 0;
 	}
 }
 

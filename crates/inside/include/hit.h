@@ -206,18 +206,14 @@ static int happen(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 		return 0;
 	case SF_X_VECTOR:
 	case SF_X_KMASK:
-	case SF_X_MXCSR:
-		vector_hit(f, s, h, 0);
-		return 0;
+	case SF_X_MXCSR: vector_hit(f, s, h, 0); return 0;
 	case SF_X_FSBASE:
 		call2(NR_arch_prctl, ARCH_GET_FS, (uint64_t)&s->old);
 		h->before = s->old;
 		h->after = changed(f, s->old, 0);
 		return call2(NR_arch_prctl, ARCH_SET_FS, h->after) != 0;
-	case SF_X_MEM:
-		return place(f, r, &at) || memory_hit(f, s, h, at);
-	case SF_X_WVAL:
-		return place(f, r, &s->at);
+	case SF_X_MEM: return place(f, r, &at) || memory_hit(f, s, h, at);
+	case SF_X_WVAL: return place(f, r, &s->at);
 	case SF_X_ADDR:
 		if (place(f, r, &at))
 			return 1;
@@ -231,23 +227,12 @@ static int happen(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 	case SF_X_IP:
 	case SF_X_CRASH:
 	case SF_X_HANG:
-	case SF_X_CODE:
-		return astray(f, s, h, r);
-	case SF_X_STOP:
-		signal_self(19);
-		return 0;
-	case SF_X_KILL:
-		signal_self(f->signal);
-		return 0;
-	case SF_X_SKIP:
-		r->rip = f->next;
-		return 0;
-	case SF_X_REPEAT:
-		s->at = r->rip;
-		return 0;
-	case SF_X_INVERT:
-		r->rip = holds(f->condition, r->eflags) ? f->next : f->target;
-		return 0;
+	case SF_X_CODE: return astray(f, s, h, r);
+	case SF_X_STOP: signal_self(19); return 0;
+	case SF_X_KILL: signal_self(f->signal); return 0;
+	case SF_X_SKIP: r->rip = f->next; return 0;
+	case SF_X_REPEAT: s->at = r->rip; return 0;
+	case SF_X_INVERT: r->rip = holds(f->condition, r->eflags) ? f->next : f->target; return 0;
 	}
 	return 1;
 }
@@ -271,21 +256,15 @@ static void finish(const struct sf_strike *f, struct sf_struck *s, struct sf_hit
 		if (f->undo_how)
 			vector_hit(f, s, h, 1);
 		break;
-	case SF_X_FSBASE:
-		call2(NR_arch_prctl, ARCH_SET_FS, s->old);
-		break;
-	case SF_X_MEM:
-		memory_undo(f, s);
-		break;
+	case SF_X_FSBASE: call2(NR_arch_prctl, ARCH_SET_FS, s->old); break;
+	case SF_X_MEM: memory_undo(f, s); break;
 	case SF_X_WVAL:
 		if (memory_hit(f, s, h, s->at)) {
 			h->hits--;
 			h->missed++;
 		}
 		break;
-	case SF_X_REPEAT:
-		r->rip = s->at;
-		break;
+	case SF_X_REPEAT: r->rip = s->at; break;
 	}
 }
 
@@ -318,8 +297,8 @@ static uint64_t reached(const struct sf_choice *c, uint64_t *next, uint64_t *cou
 }
 
 /* `now` says when and where; 1: it is hit. */
-static int strike(const struct sf_choice *c, const struct sf_strike *f, struct sf_struck *s, struct sf_hit *h,
-		  struct sf_hit *now, struct sf_regs *r)
+static int strike(const struct sf_choice *c, const struct sf_strike *f, struct sf_struck *s, struct sf_hit *h, struct sf_hit *now,
+		  struct sf_regs *r)
 {
 	if (!chosen(c, now->n, now->cpu))
 		return 0;

@@ -27,16 +27,41 @@ enum { REPEATS_MAX = 2 };
 enum { HEAD = 32 };
 enum { NO_SCALE = 31 };
 
-struct skb { u32 len; }; /* struct __sk_buff begins so */
-struct ip { u8 version, tos; u16 total, id, fragment; u8 ttl, protocol; u16 sum; u32 from, to; };
-struct ip6 { u32 flow; u16 length; u8 protocol, hops; u32 from[4], to[4]; };
-struct tcp { u16 from, to; u32 seq, ack; u8 length, flags; u16 window, sum, urgent; };
+struct skb {
+	u32 len;
+}; /* struct __sk_buff begins so */
+struct ip {
+	u8 version, tos;
+	u16 total, id, fragment;
+	u8 ttl, protocol;
+	u16 sum;
+	u32 from, to;
+};
+struct ip6 {
+	u32 flow;
+	u16 length;
+	u8 protocol, hops;
+	u32 from[4], to[4];
+};
+struct tcp {
+	u16 from, to;
+	u32 seq, ack;
+	u8 length, flags;
+	u16 window, sum, urgent;
+};
 
 /* As on the wire, an address of IPv4 as a mapped one; hold.rs, `key`. */
-struct key { u32 own[4], peer[4]; u16 own_port, peer_port; };
-struct rule { u32 address[4], on; };                     /* hold.rs, `rule` */
-struct limit { u32 ack, scale, free; };                  /* hold.rs, `limit` */
-struct seen {                                            /* hold.rs, `Seen` */
+struct key {
+	u32 own[4], peer[4];
+	u16 own_port, peer_port;
+};
+struct rule {
+	u32 address[4], on;
+};       /* hold.rs, `rule` */
+struct limit {
+	u32 ack, scale, free;
+};    /* hold.rs, `limit` */
+struct seen {         /* hold.rs, `Seen` */
 	u32 birth;            /* behind the SYN */
 	u32 said, acked;      /* what the client was told, and what the kernel would have told it */
 	u32 next;             /* behind the last byte that was sent */

@@ -54,12 +54,14 @@ IMPORT(STORE, "[method]bucket.get") void bucket_get(int32_t bucket, const char *
 IMPORT(STORE, "[method]bucket.set")
 void bucket_set(int32_t bucket, const char *key, uint32_t len, const char *value, uint32_t value_len, struct word_result *result);
 IMPORT(STORE, "[method]bucket.delete") void bucket_delete(int32_t bucket, const char *key, uint32_t len, struct word_result *result);
-IMPORT(STORE, "[method]bucket.list-keys") void bucket_list_keys(int32_t bucket, int32_t has_cursor, uint64_t cursor, struct keys_result *result);
+IMPORT(STORE, "[method]bucket.list-keys")
+void bucket_list_keys(int32_t bucket, int32_t has_cursor, uint64_t cursor, struct keys_result *result);
 IMPORT(STORE, "[resource-drop]bucket") void bucket_drop(int32_t bucket);
 IMPORT(ATOMICS, "increment") void increment(int32_t bucket, const char *key, uint32_t len, uint64_t delta, struct long_result *result);
 IMPORT(FILES, "[static]file.open") void file_open(const char *path, uint32_t len, int32_t create, struct word_result *result);
 IMPORT(FILES, "[method]file.read") void file_read(int32_t file, uint64_t offset, uint32_t length, struct list_result *result);
-IMPORT(FILES, "[method]file.write") void file_write(int32_t file, uint64_t offset, const char *data, uint32_t len, struct long_result *result);
+IMPORT(FILES, "[method]file.write")
+void file_write(int32_t file, uint64_t offset, const char *data, uint32_t len, struct long_result *result);
 IMPORT(FILES, "[method]file.truncate") void file_truncate(int32_t file, uint64_t length, uint8_t *result);
 IMPORT(FILES, "[method]file.size") uint64_t file_size(int32_t file);
 IMPORT(FILES, "remove") void file_remove(const char *path, uint32_t len, uint8_t *result);
