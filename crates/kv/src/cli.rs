@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::full::Full;
 use crate::reads::Modes;
 use crate::service::{BATCH_MAX, EPOCH, Stage};
 
@@ -56,9 +57,12 @@ pub(crate) struct Common {
     /// Client connections that a replica takes at a time.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(crate) connections: usize,
-    /// MiB that the items of each replica may have. What does not fit is refused; nothing is evicted.
+    /// MiB that the items of each replica may have.
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) memory: u64,
+    /// What happens to an item for which there is no room: evict (those stored longest ago go) or refuse (memcached -M).
+    #[arg(long, value_name = "WORD", default_value_t = Full::Evict, value_enum)]
+    pub(crate) full: Full,
     /// Entries of the log between two snapshots, which a replica that joins begins with.
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub(crate) snapshot_every: u64,
@@ -331,6 +335,8 @@ pub(crate) struct Replica {
     pub(crate) connections: usize,
     #[arg(long)]
     pub(crate) memory: u64,
+    #[arg(long)]
+    pub(crate) full: Full,
     #[arg(long)]
     pub(crate) snapshot_every: u64,
     #[arg(long)]

@@ -36,7 +36,7 @@ const fn open(kind: &'static str, field: &'static str, how: &'static str) -> Par
     }
 }
 
-const PARTS: [Part; 29] = [
+const PARTS: [Part; 30] = [
     voted("item", "flags", ITEM),
     voted("item", "expires", ITEM),
     voted("item", "cas", ITEM),
@@ -84,7 +84,12 @@ const PARTS: [Part; 29] = [
     open(
         "digest",
         "stored beside an item",
-        "one that is hit marks the item as changed at rest; the vote is on the bytes",
+        "one that is hit marks the item as changed at rest, until a recovery of it; the vote is on the bytes",
+    ),
+    open(
+        "shard",
+        "list of the oldest items",
+        "who goes for want of room is voted on as an object that is gone; the list itself has no digest",
     ),
     open(
         "request",

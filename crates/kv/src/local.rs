@@ -235,6 +235,7 @@ impl Parent<'_> {
             .args(["--parent", &std::process::id().to_string()])
             .args(["--connections", &common.connections.to_string()])
             .args(["--memory", &common.memory.to_string()])
+            .args(["--full", &common.full.to_string()])
             .args(["--snapshot-every", &common.snapshot_every.to_string()])
             .args(["--scrub", &common.scrub.to_string()])
             .args(["--watchdog", &common.watchdog.to_string()])

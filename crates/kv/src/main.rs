@@ -10,6 +10,7 @@ mod backup;
 mod cli;
 mod client;
 mod coverage;
+mod full;
 mod http;
 mod inherit;
 mod local;
@@ -187,6 +188,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
             allow_strikes: args.allow_strikes,
             json: args.json,
             bytes_max: args.memory << 20,
+            full: args.full,
             snapshot_every: args.snapshot_every,
             secret,
             scrub_s: args.scrub,

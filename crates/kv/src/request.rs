@@ -84,3 +84,21 @@ pub(crate) enum Request {
         items: Vec<Saved>,
     },
 }
+
+impl Request {
+    /// Bytes of key and value that may become stored by it, at most.
+    pub(crate) fn stores(&self) -> usize {
+        /// Digits of a counter.
+        const DIGITS: usize = 20;
+        match self {
+            Self::Store { key, value, .. } => key.len() + value.len(),
+            Self::Count { key, .. } => key.len() + DIGITS,
+            Self::Get { .. }
+            | Self::Delete { .. }
+            | Self::Touch { .. }
+            | Self::Flush { .. }
+            | Self::MetaGet { .. }
+            | Self::Restore { .. } => 0,
+        }
+    }
+}

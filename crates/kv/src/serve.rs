@@ -14,6 +14,7 @@ use steadfast_group::tls::{Files, Tls};
 use steadfast_group::{Kept, Who};
 
 use crate::cli::{Serve, TlsClients};
+use crate::full::Full;
 use crate::replica;
 use crate::say;
 use crate::service::{Setup, Stage};
@@ -108,7 +109,10 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         },
         client: client.local_addr()?.to_string(),
         peers: args.peers.clone(),
-        service: common.stage.word(),
+        service: match common.full {
+            Full::Evict => common.stage.word(),
+            full @ Full::Refuse => format!("{}, --full {full}", common.stage.word()),
+        },
         memory_mib: common.memory,
         kept,
     };
@@ -121,6 +125,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             allow_strikes: common.allow_strikes,
             json: common.json,
             bytes_max: common.memory << 20,
+            full: common.full,
             snapshot_every: common.snapshot_every,
             secret: own_secret,
             scrub_s: common.scrub,

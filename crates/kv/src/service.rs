@@ -35,6 +35,7 @@ use steadfast_group::{Delivery, Heard, Member, Peers, Post, ReadAt, Sequencer as
 use steadfast_sys::manager::Manager;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::full::Full;
 use crate::reads::Modes;
 use crate::request::Request;
 use crate::store::{SHARDS, Store};
@@ -288,6 +289,7 @@ pub(crate) struct Setup {
     pub(crate) allow_strikes: bool,
     pub(crate) json: bool,
     pub(crate) bytes_max: u64,
+    pub(crate) full: Full,
     pub(crate) snapshot_every: u64,
     /// Known to the processes of one group: who has it is one of them.
     pub(crate) secret: u128,
@@ -325,7 +327,11 @@ impl Service {
             json: setup.json,
             size: setup.size,
             core: Core::new(setup.me, setup.size, setup.epoch.into()),
-            store: Store::new(setup.stage >= Stage::Rdgx, setup.bytes_max),
+            store: Store::new(
+                setup.stage >= Stage::Rdgx,
+                setup.bytes_max,
+                setup.full == Full::Evict,
+            ),
             engine,
             peers,
             members: BTreeMap::new(),

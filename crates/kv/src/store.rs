@@ -10,6 +10,9 @@
 //!  4. Nothing gives bytes that do not fit their digest a digest that they fit: neither a change nor a snapshot. Only a vote, or a value
 //!     that owes nothing to them, does.
 //!
+//! Which items are there says which one goes when room is needed: the one that was stored longest ago, by its cas number, which the log gave
+//! it. A read changes nothing, so it keeps nothing. The list of them is no state: it is made from the items.
+//!
 //! Not covered: statistics and connections. They answer for one replica and are not voted on.
 
 mod execute;
@@ -22,7 +25,7 @@ mod strike;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use steadfast_crosscheck::{Digest, ObjectId, Objects, Pair};
@@ -68,6 +71,12 @@ pub(crate) struct Store {
     guard: bool,
     /// Bytes that all items may have.
     bytes_max: u64,
+    /// Where there is no room the oldest items go; otherwise the new one is refused.
+    evicts: bool,
+    /// Items by their cas number; those of clients' kept replies have none, and stay.
+    oldest: BTreeSet<(u64, u128)>,
+    /// Items that had to go, here.
+    evictions: u64,
 }
 
 /// Objects that an entry has touched, in the order of first access.
@@ -111,14 +120,21 @@ pub(crate) fn shard_of(id: ObjectId) -> usize {
 }
 
 impl Store {
-    pub(crate) fn new(guard: bool, bytes_max: u64) -> Self {
+    pub(crate) fn new(guard: bool, bytes_max: u64, evicts: bool) -> Self {
         Self {
             shards: vec![Shard::default(); SHARDS],
             head: Head::default(),
             sessions: std::collections::BTreeMap::new(),
             guard,
             bytes_max,
+            evicts,
+            oldest: BTreeSet::new(),
+            evictions: 0,
         }
+    }
+
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions
     }
 
     pub(crate) fn head(&self) -> Head {
@@ -168,22 +184,79 @@ impl Store {
 
     fn insert(&mut self, id: ObjectId, item: Item) {
         self.head.used += item.weight();
-        if let Some(old) = self.shards[shard_of(id)].insert(id.0, item) {
+        if let Some(old) = self.place(id, item) {
             self.head.used = self.head.used.saturating_sub(old.weight());
         }
     }
 
     fn remove(&mut self, id: ObjectId) {
-        if let Some(old) = self.shards[shard_of(id)].remove(&id.0) {
+        if let Some(old) = self.take(id) {
             self.head.used = self.head.used.saturating_sub(old.weight());
         }
     }
 
-    /// Whether an item of so many bytes may take this place.
-    fn has_room(&self, id: ObjectId, bytes: usize) -> bool {
+    /// Puts an item into its place, and among the oldest.
+    fn place(&mut self, id: ObjectId, item: Item) -> Option<Item> {
+        let cas = item.cas();
+        let old = self.shards[shard_of(id)].insert(id.0, item);
+        if let Some(old) = old.as_ref().and_then(Item::cas) {
+            self.oldest.remove(&(old, id.0));
+        }
+        self.oldest.extend(cas.map(|cas| (cas, id.0)));
+        old
+    }
+
+    fn take(&mut self, id: ObjectId) -> Option<Item> {
+        let old = self.shards[shard_of(id)].remove(&id.0)?;
+        if let Some(cas) = old.cas() {
+            self.oldest.remove(&(cas, id.0));
+        }
+        Some(old)
+    }
+
+    /// What all items would weigh with one of so many bytes in this place.
+    fn with(&self, id: ObjectId, bytes: usize) -> u64 {
         let old = self.shards[shard_of(id)].get(&id.0).map_or(0, Item::weight);
         let new = (HEADER + bytes) as u64 + ENTRY;
-        self.head.used.saturating_sub(old) + new <= self.bytes_max
+        self.head.used.saturating_sub(old) + new
+    }
+
+    /// Whether an item of so many bytes may take this place; makes room for it where that is wanted.
+    fn has_room(&mut self, id: ObjectId, bytes: usize, delta: &mut Delta) -> bool {
+        let alone = (HEADER + bytes) as u64 + ENTRY;
+        if self.evicts && alone <= self.bytes_max {
+            while self.with(id, bytes) > self.bytes_max {
+                let Some((cas, oldest)) = self.oldest.iter().find(|(_, old)| *old != id.0).copied()
+                else {
+                    break;
+                };
+                let victim = ObjectId(oldest);
+                // One whose number was hit is no longer where it is listed: it goes when it is found under the one that it has.
+                let is_there = self.shards[shard_of(victim)]
+                    .get(&oldest)
+                    .and_then(Item::cas)
+                    == Some(cas);
+                self.oldest.remove(&(cas, oldest));
+                if is_there {
+                    self.remove(victim);
+                    self.evictions += 1;
+                    delta.add(victim, false);
+                }
+            }
+        }
+        self.with(id, bytes) <= self.bytes_max
+    }
+
+    /// Whether these requests may need room that others' items have: they touch any object then.
+    pub(crate) fn may_evict(&self, requests: &[Request]) -> bool {
+        let item = |bytes: usize| (HEADER + bytes) as u64 + ENTRY;
+        let new = requests.iter().map(|request| {
+            let kept = once::of(request).map_or(0, |once| {
+                item(once::key(once.client).len() + once::REPLY_MAX)
+            });
+            item(request.stores()) + kept
+        });
+        self.evicts && self.head.used + new.sum::<u64>() > self.bytes_max
     }
 
     /// Keeps it known that an item was made from one that did not fit its digest.
@@ -282,7 +355,7 @@ impl Objects for Store {
     /// What all items weigh is part of the head, and repaired with it.
     fn replace(&mut self, object: ObjectId, packed: Option<&[u8]>) {
         let Some(bytes) = packed else {
-            self.shards[shard_of(object)].remove(&object.0);
+            self.take(object);
             self.sessions
                 .retain(|origin, _| session_id(*origin) != object);
             return;
@@ -299,7 +372,7 @@ impl Objects for Store {
             self.sessions
                 .insert(u64::from_le_bytes(*origin), u64::from_le_bytes(last));
         } else {
-            self.shards[shard_of(object)].insert(object.0, Item::packed(bytes.to_vec()));
+            self.place(object, Item::packed(bytes.to_vec()));
         }
     }
 }

@@ -238,7 +238,7 @@ fn a_replica_that_begins_with_a_snapshot_votes_and_is_not_told_struck_bytes() {
 
 #[test]
 fn who_does_not_know_the_secret_changes_no_member_and_memory_has_a_limit() {
-    let group = Group::start(&["--memory", "1"]);
+    let group = Group::start(&["--memory", "1", "--full", "refuse"]);
     let mut line = group.connect(0);
     for secret in ["0", &"f".repeat(32)] {
         let said = line.ask(&format!(

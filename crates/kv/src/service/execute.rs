@@ -259,6 +259,10 @@ impl Service {
             Some(Entry {
                 body: Body::Requests(requests),
                 ..
+            }) if !held.is_empty() && self.store.may_evict(requests) => true,
+            Some(Entry {
+                body: Body::Requests(requests),
+                ..
             }) => requests.iter().any(|request| {
                 Store::shards_of(request)
                     .is_none_or(|touched| touched.iter().any(|shard| shards.contains(shard)))

@@ -211,7 +211,7 @@ impl Service {
         let stage = self.stage.word();
         serde_json::json!({
             "replica": self.slot, "node": self.me.0, "stage": stage, "leader": leader, "executed": self.executed,
-            "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "waiting": self.waiting(), "items": items, "bytes": bytes,
+            "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "waiting": self.waiting(), "items": items, "bytes": bytes, "evictions": self.store.evictions(),
             "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
             "reads": self.reads.modes.words().collect::<BTreeMap<_, _>>(),
             "reads_local": self.reads.local, "reads_plain": self.reads.plain, "reads_logged": self.reads.logged,
@@ -276,6 +276,7 @@ impl Service {
         add("pointer_size", &64.into());
         add("curr_items", &status["items"]);
         add("bytes", &status["bytes"]);
+        add("evictions", &status["evictions"]);
         for name in [
             "replica",
             "stage",

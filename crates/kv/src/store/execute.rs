@@ -95,7 +95,7 @@ impl Store {
         }
         // Before anything is executed: a reply that cannot be kept would be forgotten.
         let room = value.map_or(0, <[u8]>::len) + once::REPLY_MAX;
-        if !self.has_room(id, key.len() + room) {
+        if !self.has_room(id, key.len() + room, delta) {
             return Said::NoRoom.text();
         }
         let reply = self.carry_out(request, delta);
@@ -235,7 +235,7 @@ impl Store {
                 if joined.len() > VALUE_MAX {
                     return Said::TooLarge;
                 }
-                if !self.has_room(id, key.len() + joined.len()) {
+                if !self.has_room(id, key.len() + joined.len(), delta) {
                     return Said::NoRoom;
                 }
                 let spoilt = self.is_spoilt(id);
@@ -247,7 +247,7 @@ impl Store {
             (Verb::Append | Verb::Prepend | Verb::Replace, None) | (Verb::Add, Some(_)) => {
                 return Said::NotStored;
             }
-            _ if !self.has_room(id, key.len() + value.len()) => return Said::NoRoom,
+            _ if !self.has_room(id, key.len() + value.len(), delta) => return Said::NoRoom,
             _ => self.put(id, flags, expires, key, value),
         }
         Said::Stored
@@ -285,7 +285,7 @@ impl Store {
             };
             let expires = self.expiry(expires);
             let text = first.to_string();
-            if !self.has_room(id, key.len() + text.len()) {
+            if !self.has_room(id, key.len() + text.len(), delta) {
                 return Said::NoRoom;
             }
             self.put(id, 0, expires, key, text.as_bytes());
@@ -306,7 +306,7 @@ impl Store {
             text.resize(view.value.len(), b' ');
         }
         let expires = expires.map_or(was, |expires| self.expiry(expires));
-        if !self.has_room(id, key.len() + text.len()) {
+        if !self.has_room(id, key.len() + text.len(), delta) {
             return Said::NoRoom;
         }
         let spoilt = self.is_spoilt(id);

@@ -53,6 +53,11 @@ impl Item {
         view(&self.bytes)
     }
 
+    /// Its cas number, if it has one.
+    pub(super) fn cas(&self) -> Option<u64> {
+        self.view().map(|view| view.cas).filter(|cas| *cas != 0)
+    }
+
     pub(super) fn intact(&self) -> bool {
         Digest::of(&self.bytes) == self.digest
     }

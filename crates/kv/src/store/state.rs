@@ -114,6 +114,10 @@ impl Store {
             };
             shards[shard_of(id)].insert(id.0, item);
         }
+        let listed = shards.iter().flatten();
+        self.oldest = listed
+            .filter_map(|(id, item)| Some((item.cas()?, *id)))
+            .collect();
         self.shards = shards;
         self.head = head;
         self.sessions = sessions;

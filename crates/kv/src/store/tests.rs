@@ -13,7 +13,7 @@ fn run(store: &mut Store, text: &str) -> (String, Delta) {
 }
 
 fn with_a(value: &str) -> Store {
-    let mut store = Store::new(true, 1 << 20);
+    let mut store = Store::new(true, 1 << 20, true);
     run(
         &mut store,
         &format!("set a 0 0 {}\r\n{value}\r\n", value.len()),
@@ -61,7 +61,7 @@ fn a_snapshot_hands_no_struck_item_on_as_a_right_one() {
     let mut store = with_a("100");
     run(&mut store, "set b 0 0 1\r\n7\r\n");
     store.strike(b"a", "value", 2, 0).unwrap();
-    let mut other = Store::new(true, 1 << 20);
+    let mut other = Store::new(true, 1 << 20, true);
     other.restore(&store.snapshot()).unwrap();
     assert!(!other.intact(item_id(b"a")));
     assert_eq!(run(&mut other, "get a\r\n").0, "END\r\n");
@@ -86,7 +86,7 @@ fn a_state_without_an_item_that_was_counted_is_not_whole() {
 #[test]
 fn what_does_not_fit_is_refused_and_room_comes_back() {
     let item = HEADER as u64 + 1 + 100 + ENTRY;
-    let mut store = Store::new(true, 2 * item);
+    let mut store = Store::new(true, 2 * item, false);
     let value = "x".repeat(100);
     let set =
         |store: &mut Store, key: &str| run(store, &format!("set {key} 0 0 100\r\n{value}\r\n")).0;
@@ -101,6 +101,41 @@ fn what_does_not_fit_is_refused_and_room_comes_back() {
     assert_eq!(run(&mut store, "delete b\r\n").0, "DELETED\r\n");
     assert_eq!(set(&mut store, "c"), "STORED\r\n");
     assert_eq!(store.size(), (2, 2 * item));
+}
+
+#[test]
+fn what_was_stored_longest_ago_goes_where_there_is_no_room() {
+    let item = HEADER as u64 + 1 + 100 + ENTRY;
+    let mut store = Store::new(true, 3 * item, true);
+    let value = "x".repeat(100);
+    let set = |store: &mut Store, key: &str| {
+        let (reply, delta) = run(store, &format!("set {key} 0 0 100\r\n{value}\r\n"));
+        assert_eq!(reply, "STORED\r\n");
+        delta
+    };
+    for key in ["a", "b", "c", "a"] {
+        set(&mut store, key);
+    }
+    // A read keeps nothing; a new store does.
+    assert!(run(&mut store, "get b\r\n").0.starts_with("VALUE"));
+    let delta = set(&mut store, "d");
+    assert_eq!(run(&mut store, "get b\r\n").0, "END\r\n");
+    // It is one of the objects that are voted on, as one that is not there.
+    assert!(delta.objects().any(|id| id == item_id(b"b")));
+    assert_eq!((store.size(), store.evictions()), ((3, 3 * item), 1));
+    // Another process that takes the state has the same order.
+    let mut other = Store::new(true, 3 * item, true);
+    other.restore(&store.snapshot()).unwrap();
+    for store in [&mut store, &mut other] {
+        set(store, "e");
+        assert_eq!(run(store, "get c\r\n").0, "END\r\n");
+        assert!(run(store, "get a\r\n").0.starts_with("VALUE"));
+    }
+    // What is larger than all that there is room for drives nothing out.
+    let large = "x".repeat(1000);
+    let (reply, _) = run(&mut store, &format!("set f 0 0 1000\r\n{large}\r\n"));
+    assert!(reply.starts_with("SERVER_ERROR out of memory"));
+    assert_eq!(store.size().0, 3);
 }
 
 #[test]

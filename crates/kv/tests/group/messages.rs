@@ -15,7 +15,7 @@ fn count(group: &Group, replica: usize, name: &str) -> u64 {
 }
 
 /// Everything in every replica is compared; nothing of a strike may be left once what it has set off is over.
-fn nothing_differs(group: &Group) {
+pub(super) fn nothing_differs(group: &Group) {
     let at = group.clients[0].to_string();
     let until = Instant::now() + PATIENCE;
     loop {
