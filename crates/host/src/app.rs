@@ -89,6 +89,19 @@ struct EdgeEntry {
     /// Functions, `interface#name`; all of them where there is none.
     #[serde(default)]
     allow: Vec<String>,
+    /// What becomes of the objects that `from` holds there when it fails.
+    #[serde(default)]
+    held: Held,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Held {
+    /// Given back at once, and asked for anew.
+    #[default]
+    Release,
+    /// Kept for the object that they were for.
+    Keep,
 }
 
 /// The function that is the program.
@@ -258,6 +271,12 @@ impl App {
             ));
         }
         for edge in &self.edge {
+            if edge.from == SCRIPT && edge.held == Held::Keep {
+                return Err(wrong(
+                    "an edge with held = \"keep\" needs a component that may fail, found from = \"script\"".into(),
+                    "held = \"keep\" at edges of components",
+                ));
+            }
             for (key, name) in [("from", &edge.from), ("to", &edge.to)] {
                 let script = key == "from" && name == SCRIPT;
                 if !script && !self.component.contains_key(name) {
@@ -380,8 +399,14 @@ impl App {
     /// What a component may call.
     fn uses(&self, host: &Host, name: &str) -> Result<Vec<Edge>, Told> {
         let mine = self.edge.iter().filter(|edge| edge.from == *name);
-        let uses = mine.map(|edge| host.edge(name, &edge.to, &edge.allow));
-        Ok(uses.collect::<Result<Vec<_>, _>>()?)
+        let uses = mine.map(|edge| {
+            let made = host.edge(name, &edge.to, &edge.allow)?;
+            Ok(match edge.held {
+                Held::Release => made,
+                Held::Keep => made.keeping(),
+            })
+        });
+        uses.collect()
     }
 
     fn component(

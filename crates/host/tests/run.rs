@@ -115,6 +115,30 @@ fn a_client_component_works_with_another_one_and_prints() {
     );
 }
 
+#[test]
+fn an_edge_says_what_becomes_of_what_is_held_there() {
+    let held = |word: &str| {
+        APP.replace(
+            "to = \"lock\"",
+            &format!("to = \"lock\"\nheld = \"{word}\""),
+        )
+    };
+    for word in ["keep", "release"] {
+        let output = host("run", "held", &held(word), &[]);
+        assert!(output.status.success(), "{}", err(&output));
+    }
+    let refused = host("check", "held", &held("forget"), &[]);
+    assert!(err(&refused).contains("forget"), "{}", err(&refused));
+    let script = held("keep").replace("from = \"client\"", "from = \"script\"");
+    let refused = host("check", "held", &script, &[]);
+    assert!(!refused.status.success());
+    assert!(
+        err(&refused).contains("a component that may fail"),
+        "{}",
+        err(&refused)
+    );
+}
+
 const SCRIPT: &str = r#"
 [component.lock]
 

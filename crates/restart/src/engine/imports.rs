@@ -44,6 +44,8 @@ pub(crate) struct Import {
     pub(crate) functions: Vec<ImportFunction>,
     pub(crate) resources: Vec<WantedResource>,
     pub(crate) callee: Arc<dyn Callee>,
+    /// What the component holds there outlives its failure.
+    pub(crate) keeps: bool,
 }
 
 /// One function of it.
@@ -84,6 +86,22 @@ struct Entry {
     answer: Option<Value>,
 }
 
+/// An object of another component that is kept for an object of this one, and the question that gave it.
+#[derive(Debug)]
+struct Origin {
+    /// None while the call that asked is under way.
+    object: Option<Handle>,
+    import: usize,
+    asked: Asked,
+    answer: Option<Value>,
+}
+
+impl Origin {
+    fn is(&self, import: usize, handle: Handle) -> bool {
+        self.import == import && self.answer.as_ref().and_then(Value::handle) == Some(handle)
+    }
+}
+
 /// A call may ask others so often before it can no longer be repeated: some MiB of answers at most in ordinary use.
 pub(crate) const ENTRIES_MAX: usize = 65_536;
 
@@ -106,6 +124,14 @@ pub(crate) struct Journal {
     orphans: BTreeSet<(usize, Handle)>,
     /// Nothing is kept: for measurements without stubs.
     off: bool,
+    /// By import: whether what is held there outlives a failure.
+    keeps: Vec<bool>,
+    /// What is held at such imports.
+    origins: Vec<Origin>,
+    /// What failed bodies held there, until the object that it is for comes back or ends.
+    saved: Vec<Origin>,
+    /// Which object comes back.
+    object: Option<Handle>,
 }
 
 enum Next {
@@ -128,6 +154,73 @@ impl Journal {
             off: true,
             ..Self::default()
         }
+    }
+
+    /// Whose objects are kept.
+    pub(crate) fn keep(&mut self, keeps: Vec<bool>) {
+        self.keeps = keeps;
+    }
+
+    /// A replay brings this object back; none: no object.
+    pub(crate) fn returns(&mut self, object: Option<Handle>) {
+        self.object = object;
+    }
+
+    /// A call has succeeded: what it was given is for that object.
+    pub(crate) fn belongs(&mut self, object: Option<Handle>) {
+        for origin in self.origins.iter_mut().filter(|o| o.object.is_none()) {
+            origin.object = object;
+        }
+        self.origins.retain(|origin| origin.object.is_some());
+    }
+
+    /// What is held no longer is not kept.
+    pub(crate) fn still(&mut self, held: &BTreeSet<(usize, Handle)>) {
+        self.origins.retain(|origin| {
+            let handle = origin.answer.as_ref().and_then(Value::handle);
+            handle.is_some_and(|handle| held.contains(&(origin.import, handle)))
+        });
+    }
+
+    /// What a failed body held: whether it is kept, for an object that comes back.
+    pub(crate) fn save(&mut self, import: usize, handle: Handle) -> bool {
+        let place = self.origins.iter().position(|o| o.is(import, handle));
+        let Some(place) = place.filter(|place| self.origins[*place].object.is_some()) else {
+            return false;
+        };
+        let origin = self.origins.remove(place);
+        self.saved.push(origin);
+        true
+    }
+
+    /// What was kept for objects that have ended meanwhile.
+    pub(crate) fn unneeded(&mut self, ended: impl Fn(Handle) -> bool) -> Vec<(usize, Handle)> {
+        if self.saved.is_empty() {
+            return Vec::new();
+        }
+        let over = self
+            .saved
+            .extract_if(.., |origin| origin.object.is_none_or(&ended));
+        let handles = over.filter_map(|origin| Some((origin.import, origin.answer?.handle()?)));
+        handles.collect()
+    }
+
+    /// The answer that was kept for a question of the object that comes back.
+    fn again(&mut self, import: usize, asked: &Asked) -> Option<Option<Value>> {
+        let object = self.object.filter(|_| self.replaying && !self.second)?;
+        let place = self.saved.iter().position(|origin| {
+            origin.object == Some(object) && origin.import == import && origin.asked == *asked
+        })?;
+        let origin = self.saved.remove(place);
+        let answer = origin.answer.clone();
+        self.origins.push(origin);
+        self.replay.push(Entry {
+            import,
+            asked: asked.clone(),
+            answer: answer.clone(),
+        });
+        self.at += 1;
+        Some(answer)
     }
 
     fn list(&mut self) -> &mut Vec<Entry> {
@@ -200,12 +293,29 @@ impl Journal {
                 if at >= ENTRIES_MAX && self.dual {
                     return Next::Full;
                 }
-                Next::Live
+                match self.again(import, asked) {
+                    Some(answer) => Next::Answer(answer),
+                    None => Next::Live,
+                }
             }
         }
     }
 
     fn note(&mut self, entry: Entry) {
+        if self.keeps.get(entry.import) == Some(&true) {
+            if let Asked::Discard(handle) = entry.asked {
+                self.origins
+                    .retain(|origin| !origin.is(entry.import, handle));
+            }
+            if entry.answer.as_ref().and_then(Value::handle).is_some() {
+                self.origins.push(Origin {
+                    object: self.object.filter(|_| self.replaying),
+                    import: entry.import,
+                    asked: entry.asked.clone(),
+                    answer: entry.answer.clone(),
+                });
+            }
+        }
         if self.overflow {
             return;
         }

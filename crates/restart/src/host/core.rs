@@ -371,7 +371,8 @@ impl Core {
         Ok(())
     }
 
-    /// Gives back what failed bodies hold at others; what the call under way was given stays, since its repetition is given it again.
+    /// Gives back what failed bodies hold at others, or keeps it where the edge says so; what the call under way was given stays, since its
+    /// repetition is given it again.
     fn release(&mut self) {
         if self.imports.is_empty() {
             return;
@@ -379,8 +380,24 @@ impl Core {
         let given = open(&self.journal).given();
         let held: std::collections::BTreeSet<_> = self.bodies.iter().flat_map(Body::held).collect();
         for (import, handle) in held.difference(&given) {
+            if open(&self.journal).save(*import, *handle) {
+                continue;
+            }
             // Whoever is gone has nothing to give back.
             let _ = self.imports[*import].callee.discard(*handle);
+        }
+        self.release_unneeded();
+    }
+
+    /// Gives back what was kept for objects that have ended.
+    pub(super) fn release_unneeded(&mut self) {
+        if self.imports.is_empty() {
+            return;
+        }
+        let table = &self.table;
+        let over = open(&self.journal).unneeded(|object| !table.has(object));
+        for (import, handle) in over {
+            let _ = self.imports[import].callee.discard(handle);
         }
     }
 
@@ -395,6 +412,7 @@ impl Core {
         for (import, handle) in given.difference(&held) {
             let _ = self.imports[*import].callee.discard(*handle);
         }
+        open(&self.journal).still(&held);
         open(&self.journal).clear();
     }
 
@@ -465,6 +483,15 @@ impl Core {
         let model = self.model.clone();
         self.check_arguments(&model, client, function, args)?;
         let outcome = self.repeat(&model, client, function, args);
+        if !self.imports.is_empty() {
+            let made = matches!(model.functions[function].role, Role::Create { .. });
+            let object = match &outcome {
+                Ok(Some(value)) if made => value.handle(),
+                Ok(_) if !made => args.first().and_then(Value::handle),
+                _ => None,
+            };
+            open(&self.journal).belongs(object);
+        }
         self.settle();
         outcome
     }

@@ -62,9 +62,21 @@ pub struct Edge {
     /// Of the version for which it was made; later ones keep its functions in their places.
     pub(super) model: Arc<Model>,
     pub(super) allowed: Arc<Vec<bool>>,
+    /// What its component holds there outlives that component's failure.
+    pub(super) keeps: bool,
 }
 
 impl Edge {
+    /// The same, for a component whose objects there outlive its failure: each is given to the object that it was for, when that comes back
+    /// and asks the same again, and given back when that ends. Otherwise they are given back at once, and asked for anew.
+    #[must_use]
+    pub fn keeping(self) -> Self {
+        Self {
+            keeps: true,
+            ..self
+        }
+    }
+
     /// The place of a function, by `interface#name`.
     ///
     /// # Errors

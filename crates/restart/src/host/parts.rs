@@ -40,7 +40,9 @@ impl Parts {
             call: component.call_limit,
         };
         let imports = imports(component, &code.wanted())?;
-        let journal = Arc::new(Mutex::new(Journal::new(component.policy.dual)));
+        let mut journal = Journal::new(component.policy.dual);
+        journal.keep(imports.iter().map(|import| import.keeps).collect());
+        let journal = Arc::new(Mutex::new(journal));
         let maker = match &component.process {
             None => {
                 let functions = model.functions.iter();
@@ -224,6 +226,7 @@ pub(super) fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Im
                 functions,
                 resources: Vec::new(),
                 callee,
+                keeps: false,
             });
             continue;
         }
@@ -265,6 +268,7 @@ pub(super) fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Im
             functions,
             resources: wanted.resources.clone(),
             callee: Arc::new(edge.clone()),
+            keeps: edge.keeps,
         });
     }
     Ok(imports)

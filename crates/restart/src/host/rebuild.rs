@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::core::{Core, Stop, failed, unknown};
 use crate::body::Inner;
+use crate::engine::open;
 use crate::model::{Effect, Role, When};
 use crate::shape::Shape;
 use crate::table::{Bad, PIECE, Record, Sealed};
@@ -59,6 +60,9 @@ impl Core {
             return Err(self.bad(Bad::Stale));
         };
         let record = slot.take();
+        if !self.imports.is_empty() {
+            open(&self.journal).returns(Some(handle));
+        }
         let made = self.make_again(&record);
         let made = made.and_then(|inner| {
             let epoch = self.epoch;
@@ -67,6 +71,9 @@ impl Core {
             }
             self.refit(handle, &record)
         });
+        if !self.imports.is_empty() {
+            open(&self.journal).returns(None);
+        }
         if let Ok(slot) = self.table.slot(handle) {
             slot.put(record);
             if made.is_err() {

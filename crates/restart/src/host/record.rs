@@ -224,6 +224,7 @@ impl Core {
             }
         }
         self.table.remove(handle);
+        self.release_unneeded();
     }
 }
 

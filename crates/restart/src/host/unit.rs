@@ -167,6 +167,7 @@ impl Host {
             unit: unit.clone(),
             model,
             allowed: Arc::new(allowed),
+            keeps: false,
         })
     }
 }

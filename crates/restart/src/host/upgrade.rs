@@ -21,6 +21,7 @@ use super::parts::Parts;
 use super::unit::Host;
 use crate::body::{Body, Inner};
 use crate::engine::LoadError;
+use crate::engine::open;
 use crate::model::{InUse, Model, Returns, Role};
 use crate::table::{PIECE, Sealed};
 use crate::value::{Handle, Value};
@@ -197,7 +198,8 @@ impl Core {
         }
         // What the old bodies held at others is theirs alone.
         let held = parts.bodies.iter().flat_map(Body::held);
-        for (import, handle) in held.collect::<BTreeSet<_>>() {
+        let kept = open(&parts.journal).unneeded(|_| true);
+        for (import, handle) in held.chain(kept).collect::<BTreeSet<_>>() {
             let _ = parts.imports[import].callee.discard(handle);
         }
         self.settle();

@@ -280,6 +280,8 @@ fn imports(
                 line: line.clone(),
                 import: place,
             }),
+            // The host's journal knows.
+            keeps: false,
         })
     });
     all.collect()

@@ -103,6 +103,12 @@ impl Table {
         }
     }
 
+    /// Whether it names an object.
+    pub(crate) fn has(&self, handle: Handle) -> bool {
+        let slot = self.slots.get(handle.index as usize);
+        slot.is_some_and(|slot| slot.live && slot.generation == u64::from(handle.generation))
+    }
+
     pub(crate) fn remove(&mut self, handle: Handle) {
         if let Ok(slot) = self.slot(handle) {
             slot.live = false;

@@ -134,7 +134,7 @@ struct Objects {
 
 /// Draws so often before a sequence ends early.
 const DRAWS: u32 = 2000;
-/// More objects than that are rarely made.
+/// More objects of a kind than that are rarely made.
 const MANY: usize = 3;
 
 fn policy(more: Policy) -> Policy {
@@ -259,9 +259,11 @@ impl Trial {
         let other = if dice.one_in(2) { dice.below(all) } else { one };
         let place = [one, other].into_iter().min_by_key(good)?;
         let function = model.functions.get(place).filter(|_| asked(model, place))?;
-        let makes = matches!(function.role, Role::Create { .. });
-        if makes && objects.len() > MANY && !dice.one_in(8) {
-            return None;
+        if let Role::Create { resource, .. } = function.role {
+            let same = objects.iter().filter(|o| o.resource == resource).count();
+            if same > MANY && !dice.one_in(8) {
+                return None;
+            }
         }
         let mut args = Vec::new();
         for (at, param) in function.params.iter().enumerate() {
@@ -280,7 +282,10 @@ impl Trial {
                     .filter(|object| allowed(&function.effect, object))
                     .collect(),
             };
-            args.push(name(dice.pick(&fits)?.id));
+            // Often the one that was made last: what leads far is seldom met by chance.
+            let last = fits.last().filter(|_| dice.one_in(2)).copied();
+            let object = last.map_or_else(|| dice.pick(&fits), Some)?;
+            args.push(name(object.id));
         }
         Some(Act::Call(place, args))
     }

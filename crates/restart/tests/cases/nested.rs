@@ -278,3 +278,58 @@ fn calls_of_others_leave_nothing_behind() {
         assert_eq!(app.objects(), 1);
     }
 }
+
+#[test]
+fn what_an_edge_keeps_outlives_a_failure_and_goes_to_the_object_that_it_was_for() {
+    // In the host's own process, and in one of its own.
+    let in_own = |policy| [(policy, None), (policy, Some(fixture::own_process()))];
+    for (policy, process) in policies().into_iter().flat_map(in_own) {
+        for crash in 0..4 {
+            let mut host = fixture::host("lock", Policy::default());
+            let made = client(&host, policy, &[], &Printed::default());
+            let uses = made.uses.into_iter().map(Edge::keeping).collect();
+            let process = process.clone();
+            let component = Component {
+                uses,
+                process,
+                ..made
+            };
+            host.add(component, None).expect("it starts");
+            let edge = host.edge("test", "client", &[]).expect("an edge");
+            let lock = host.edge("test", "lock", &[]).expect("an edge");
+            let objects = || lock.stats().expect("stats").objects;
+            let session = |owner: u32| {
+                let made = edge.invoke(&path("[constructor]session"), &[owner.into()]);
+                made.expect("made")
+                    .and_then(|v| v.handle())
+                    .expect("a handle")
+            };
+            let holder = |of: steadfast_restart::Handle| {
+                let holder = edge.invoke(&path("[method]session.holder"), &[of.into()]);
+                holder.expect("an answer").and_then(|v| v.number())
+            };
+            let (a, b) = (session(7), session(8));
+            for at in 0..4 {
+                if at == crash {
+                    edge.reset().expect("it comes back");
+                    // Nothing was given back.
+                    assert_eq!(objects(), 2);
+                    let before = lock.calls();
+                    // The last one first: each finds its own lock again, which is not made anew.
+                    assert_eq!(holder(b), Some(8));
+                    assert_eq!(lock.calls() - before, 2, "taken once more, and looked at");
+                }
+                assert_eq!((holder(a), holder(b), objects()), (Some(7), Some(8), 2));
+            }
+            edge.reset().expect("it comes back");
+            edge.discard(a).expect("live");
+            assert_eq!(
+                objects(),
+                1,
+                "one that did not come back is given back with its session"
+            );
+            edge.discard(b).expect("live");
+            assert_eq!(objects(), 0, "crash {crash}");
+        }
+    }
+}
