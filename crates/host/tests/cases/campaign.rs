@@ -128,52 +128,25 @@ fn flips_in_what_the_host_remembers_are_refused_or_do_nothing() {
     }
 }
 
+/// What comes of a flip may depend on an address, and on the clock where a call hangs. Where it strikes does not.
 #[test]
-fn a_flip_at_a_drawn_instruction_ends_the_same_each_time_and_can_be_made_again_alone() {
-    let base = [
-        "--target",
-        "eight",
-        "--what",
-        "locks",
-        "--handles",
-        "1",
-        "--mode",
-        "single",
-    ];
-    let some = || {
-        let (_, mut groups) =
-            campaign("exact", &[&base[..], &["--exact", "--flips", "5"]].concat());
-        // How long it took is all that may differ.
-        for word in ["seconds", "recovery_ns"] {
-            groups[0][word] = 0.into();
-        }
-        groups[0].clone()
+fn a_flip_at_a_drawn_instruction_strikes_the_same_place_when_it_is_made_again() {
+    let base = ["--target", "eight", "--what", "locks", "--handles", "1"];
+    let base = [&base[..], &["--mode", "single"]].concat();
+    let (_, groups) = campaign("exact", &[&base[..], &["--exact", "--flips", "3"]].concat());
+    assert_eq!(groups[0]["flips"], 3, "{}", groups[0]);
+    let place = |flip: &str| {
+        let more = ["--seed", "7", "--replay", flip];
+        let (output, _) = campaign("replay", &[&base[..], &more].concat());
+        let said = out(&output);
+        let line = said
+            .lines()
+            .find(|line| line.contains(&format!("flip {flip}: bit ")));
+        line.unwrap_or_else(|| panic!("{said}")).to_owned()
     };
-    let first = some();
-    assert_eq!(first, some());
-    let sum = |field: &str| {
-        let alone = (0..5).map(|flip| {
-            let flip = flip.to_string();
-            let more = ["--seed", "7", "--replay", &flip];
-            let (output, groups) = campaign("replay", &[&base[..], &more].concat());
-            assert!(
-                out(&output).contains(&format!("flip {flip}: bit ")),
-                "{}",
-                out(&output)
-            );
-            let value = &groups[0][field];
-            let all = value
-                .as_object()
-                .map(|all| all.values().filter_map(|n| n.as_u64()).sum());
-            value.as_u64().or(all).expect("a number")
-        });
-        alone.sum::<u64>()
-    };
-    let resets = first["resets"].as_object().expect("causes").values();
-    let resets: u64 = resets.filter_map(serde_json::Value::as_u64).sum();
-    assert!(resets > 0, "{first}");
-    assert_eq!(sum("resets"), resets, "{first}");
-    assert_eq!(Some(sum("escaped")), first["escaped"].as_u64(), "{first}");
+    let first = place("0");
+    assert_eq!(place("0"), first);
+    assert_ne!(place("1"), first);
 }
 
 #[test]
