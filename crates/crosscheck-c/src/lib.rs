@@ -236,6 +236,7 @@ pub unsafe extern "C" fn sf_cc_touched(to: *mut Named, object: Wide, digest: Wid
         object: steadfast_crosscheck::ObjectId(object.into()),
         digest: Digest(digest.into()),
         passive: at_rest,
+        doubt: false,
     });
 }
 

@@ -18,11 +18,13 @@
 //! Not covered: execution. The caller holds back requests for objects of a recovery between [`Core::recover`] and `Action::Resume`.
 
 mod action;
+mod doubts;
 mod recovery;
 mod votes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::doubts::Doubts;
 use self::recovery::{Recovery, are_about};
 use self::votes::Vote;
 use crate::ids::{Digest, Index, Node, ObjectId};
@@ -57,11 +59,16 @@ pub struct Core {
     others: BTreeSet<Node>,
     votes: BTreeMap<Index, Vote>,
     recoveries: BTreeMap<Index, Recovery>,
+    doubts: Doubts,
     /// Objects in orders that the log has not delivered, and their age.
     ordered: BTreeMap<ObjectId, u32>,
     highest: Index,
     /// Digests of the last entries that all have agreed on, for whoever is in doubt about one.
     agreed: BTreeMap<Index, u128>,
+    /// Members that had said nothing of one of the last entries when its vote ended, where there were any.
+    unheard: BTreeMap<Index, Vec<Node>>,
+    /// Whether something was executed or taken over here that was not voted on here.
+    unvoted: bool,
     /// Winners of recoveries that are over.
     settled: BTreeMap<Index, Vec<Digest>>,
     unsent: Vec<(Index, u128)>,
@@ -91,9 +98,12 @@ impl Core {
             others: BTreeSet::new(),
             votes: BTreeMap::new(),
             recoveries: BTreeMap::new(),
+            doubts: Doubts::default(),
             ordered: BTreeMap::new(),
             highest: Index(0),
             agreed: BTreeMap::new(),
+            unheard: BTreeMap::new(),
+            unvoted: false,
             settled: BTreeMap::new(),
             unsent: Vec::new(),
             ahead: BTreeMap::new(),
@@ -144,6 +154,26 @@ impl Core {
             .keys()
             .filter(|node| self.others.contains(node));
         self.members.len() - others.count()
+    }
+
+    /// The caller has taken another replica's state over, in place of its own: what was open up to there is about nothing any more.
+    pub fn installed(&mut self, at: Index) {
+        let old: Vec<Index> = self.votes.range(..=at).map(|(index, _)| *index).collect();
+        for index in old {
+            self.drop_vote(index);
+        }
+        self.recoveries.retain(|index, _| *index > at);
+        self.unsent.clear();
+        self.ahead.clear();
+        self.ordered.clear();
+        self.doubts.clear();
+        self.unvoted = true;
+        self.highest = self.highest.max(at);
+    }
+
+    /// An entry was executed here without a voice.
+    pub fn missed(&mut self) {
+        self.unvoted = true;
     }
 
     /// A member has been started again and takes part anew, from entry `at` on: about what was before nobody waits for it.
@@ -206,6 +236,35 @@ impl Core {
         self.votes
             .get(&index)
             .is_some_and(|vote| vote.mine.is_some())
+    }
+
+    /// Members that have said nothing of an entry that was executed here, as far as is remembered: 4,096 entries that are over.
+    #[must_use]
+    pub fn unheard(&self, index: Index) -> Vec<Node> {
+        match self.votes.get(&index) {
+            Some(vote) => self.silent(vote),
+            None => self.unheard.get(&index).cloned().unwrap_or_default(),
+        }
+    }
+
+    fn silent(&self, vote: &Vote) -> Vec<Node> {
+        let others = self.members.keys().filter(|node| **node != self.me);
+        others
+            .filter(|node| !vote.heard.contains_key(node))
+            .copied()
+            .collect()
+    }
+
+    /// Whether something was executed or taken over here that this replica had no vote on, and not everything was compared since: an entry that
+    /// ended before f+1 had spoken, one from before it was a member, another replica's state.
+    #[must_use]
+    pub fn is_unvoted(&self) -> bool {
+        self.unvoted
+    }
+
+    /// Everything has been compared with at least f others.
+    pub fn compared(&mut self) {
+        self.unvoted = false;
     }
 
     /// Other members that have said what came of a later entry than this one.
@@ -375,6 +434,7 @@ impl Core {
                             .map(|(pair, digest)| Pair {
                                 digest: *digest,
                                 passive: false,
+                                doubt: false,
                                 ..*pair
                             })
                             .collect();

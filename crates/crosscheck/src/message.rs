@@ -24,6 +24,8 @@ pub struct Pair {
     /// The digest that was stored with the object did not fit its bytes: they changed while nobody used them.
     /// A statement about the speaker, so it is no part of what is voted on.
     pub passive: bool,
+    /// An object that was passive has had its part in these bytes: they may be wrong and fit their digest. Only the protocol says so.
+    pub doubt: bool,
 }
 
 /// What a replica has computed for one entry: the delta of the state, and the replies.

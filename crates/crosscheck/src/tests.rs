@@ -39,6 +39,7 @@ fn tuple(word: &str) -> Tuple {
             object: ObjectId(7),
             digest: Digest::of(word.as_bytes()),
             passive: false,
+            doubt: false,
         }],
         replies: vec![Digest::of(word.as_bytes())],
     }
@@ -226,6 +227,7 @@ fn two_replies_alike_of_replicas_that_were_hit_do_not_outvote_the_one_that_was_n
             object: ObjectId(7),
             digest: Digest::of(object.as_bytes()),
             passive,
+            doubt: false,
         }],
         replies: vec![Digest::of(reply.as_bytes())],
     };
@@ -366,6 +368,7 @@ fn a_recovery_that_no_other_replica_knows_of_is_given_up() {
                 object,
                 digest: Digest::of_packed(None),
                 passive: false,
+                doubt: false,
             }],
             again: false,
         };
@@ -485,6 +488,7 @@ fn an_answer_that_repairs_nothing_changes_no_later_recovery() {
             object: OBJECT,
             digest: Digest::of(word),
             passive: false,
+            doubt: false,
         }];
         let again = false;
         let report = Message::Report {

@@ -64,6 +64,7 @@ impl Store {
                 object: OBJECT,
                 digest,
                 passive,
+                doubt: false,
             }],
             replies: vec![Digest::of(&reply)],
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use steadfast_crosscheck::Node;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::links::{Heard, Links};
 use crate::net::{TcpListener, TcpStream};
@@ -13,6 +14,9 @@ use crate::sequencer::raft::{self, Raft};
 use crate::tls;
 use crate::who::Met;
 use crate::wire::{self, Hello};
+
+/// Whoever has not said by then what it wants is no replica.
+const HELLO: Duration = Duration::from_secs(5);
 
 impl Links {
     /// Takes connections of other replicas for ever.
@@ -46,7 +50,8 @@ impl Links {
             None => tls::Stream::Plain(stream),
         };
         let mut stream = BufReader::with_capacity(1 << 16, stream);
-        let epoch = match wire::read_preamble(&mut stream, self.epoch, self.mixed).await {
+        let preamble = wire::read_preamble(&mut stream, self.epoch, self.mixed);
+        let epoch = match timeout(HELLO, preamble).await? {
             Ok(epoch) => epoch,
             Err(why) => {
                 // So that the other side can say what it met.
@@ -55,7 +60,7 @@ impl Links {
                 return Err(why);
             }
         };
-        match wire::read_hello(&mut stream).await? {
+        match timeout(HELLO, wire::read_hello(&mut stream)).await?? {
             Hello::Meet { secret, who } => {
                 let met = if secret == self.secret {
                     let (reply, answer) = oneshot::channel();

@@ -4,6 +4,7 @@
 //!   sequencer   who orders: openraft behind a trait
 //!   entry       what the log is made of
 //!   disk        what a replica keeps across its end: the log, its vote, the last state
+//!   state       the digest that goes with a whole state
 //!   meet        how a process finds its group, or founds one
 //!   gate        what a member answers such a process
 //!   driver      executes the log, votes, lets replies go: for a service that has no loop of its own
@@ -36,6 +37,7 @@ pub mod net;
 pub mod peers;
 pub mod secret;
 pub mod sequencer;
+pub mod state;
 mod sync;
 pub mod tls;
 pub mod who;

@@ -98,13 +98,14 @@ async fn keep(
     };
     let mut waiting = Vec::new();
     loop {
+        // One that is stopped still has its connections opened by the kernel, and reads nothing.
+        while messages.len() > WAITING_MAX {
+            if messages.recv().await.is_none() {
+                return;
+            }
+        }
         let Ok(mut stream) = links.open(&peer, &hello).await else {
             tokio::time::sleep(RETRY).await;
-            while messages.len() > WAITING_MAX {
-                if messages.recv().await.is_none() {
-                    return;
-                }
-            }
             if messages.is_closed() && messages.is_empty() {
                 return;
             }

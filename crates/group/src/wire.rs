@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::who::Who;
 
-/// A snapshot of a large state is one frame.
+/// Entries of the largest size that the engine sends at once.
 const FRAME_MAX: usize = 1 << 30;
 /// Before the secret has been seen nothing large is taken.
 const HELLO_MAX: usize = 4096;
@@ -23,7 +23,7 @@ const HELLO_MAX: usize = 4096;
 /// A host that has lost its power, or a firewall that has forgotten the connection, says nothing for a quarter of an hour.
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// The version of everything that replicas say to each other.
-pub const PROTOCOL: u16 = 4;
+pub const PROTOCOL: u16 = 5;
 
 /// What each connection begins with. Its layout never changes, so that replicas of different versions can tell each other so.
 #[must_use]

@@ -125,14 +125,22 @@ fn read(bytes: &[u8]) -> anyhow::Result<(u64, Vec<Saved>)> {
     Ok((header.index, items))
 }
 
+/// The replicas that a comparison has not heard.
+pub(crate) fn missing(verified: &serde_json::Value) -> String {
+    let slots = verified["missing"].as_array().into_iter().flatten();
+    let slots: Vec<String> = slots.map(|slot| format!("replica {slot}")).collect();
+    slots.join(", ")
+}
+
 pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result<()> {
     let secret = secret::read(secret_file)?;
     let verified = ask(at, "sf verify")?;
     let verified: serde_json::Value =
         serde_json::from_str(&verified).with_context(|| plain(&verified))?;
     ensure!(
-        verified["complete"] == true,
-        "not every replica has answered the comparison\n  fix:   wait until steadfast kv status shows all of them"
+        verified["finished"] == true,
+        "requirement: f+1 replicas that were compared; found: nothing came from {}\n  fix:   wait until steadfast kv status shows them alive",
+        missing(&verified)
     );
     let answer = ask(at, &format!("sf backup {secret:032x}"))?;
     let Some(length) = answer.strip_prefix("BACKUP ") else {
@@ -171,8 +179,14 @@ pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result
     out.write_all(&bytes).with_context(cannot)?;
     out.sync_all().with_context(cannot)?;
     fs::rename(&beside, file).with_context(cannot)?;
+    let silent = missing(&verified);
+    let silent = if silent.is_empty() {
+        silent
+    } else {
+        format!("; not compared: {silent}, which said nothing in time")
+    };
     say::result(&format!(
-        "{count} items, as f+1 replicas agreed on them at entry {index}, are in {}",
+        "{count} items, as f+1 replicas agreed on them at entry {index}, are in {}{silent}",
         file.display()
     ));
     Ok(())

@@ -21,12 +21,29 @@ use crate::service::{Event, Group, Reply, Service};
 /// Requests of one connection in one group.
 const GROUP_MAX: usize = 128;
 
-/// Takes connections for ever.
+/// Counts a connection from its requests to the end of their replies.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl<'a> Busy<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes connections for ever. `busy` counts those that wait for replies, or are being written to.
 pub(crate) async fn serve(
     listener: TcpListener,
     events: mpsc::UnboundedSender<Event>,
     most: usize,
     tls: Option<(Tls, bool)>,
+    busy: Arc<AtomicUsize>,
 ) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
@@ -42,6 +59,7 @@ pub(crate) async fn serve(
         }
         open.fetch_add(1, Ordering::Relaxed);
         let (events, open, tls) = (events.clone(), open.clone(), tls.clone());
+        let busy = busy.clone();
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
             let stream = match tls {
@@ -49,7 +67,7 @@ pub(crate) async fn serve(
                 None => Ok(Stream::Plain(stream)),
             };
             if let Ok(stream) = stream {
-                let _ = talk(stream, events).await;
+                let _ = talk(stream, events, &busy).await;
             }
             open.fetch_sub(1, Ordering::Relaxed);
         });
@@ -62,7 +80,11 @@ enum Slot {
     Reply,
 }
 
-async fn talk(mut stream: Stream, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
+async fn talk(
+    mut stream: Stream,
+    events: mpsc::UnboundedSender<Event>,
+    busy: &AtomicUsize,
+) -> io::Result<()> {
     let mut input = Vec::with_capacity(1 << 14);
     let mut output = Vec::with_capacity(1 << 14);
     // The first bytes say whether the client asks for the envelope.
@@ -117,6 +139,7 @@ async fn talk(mut stream: Stream, events: mpsc::UnboundedSender<Event>) -> io::R
         input.drain(..consumed);
         output.clear();
         let mut replies = Ok(Vec::new());
+        let under_way = (!requests.is_empty()).then(|| Busy::new(busy));
         if !requests.is_empty() {
             let (reply, answer) = oneshot::channel();
             let gone = events
@@ -157,6 +180,7 @@ async fn talk(mut stream: Stream, events: mpsc::UnboundedSender<Event>) -> io::R
             stream.write_all(&output).await?;
             stream.flush().await?;
         }
+        drop(under_way);
         if close {
             return stream.shutdown().await;
         }

@@ -278,23 +278,26 @@ fn verify(at: &At) -> anyhow::Result<ExitCode> {
             difference.as_str().unwrap_or_default()
         ));
     }
-    let complete = found["complete"] == true;
     let count = found["differences"].as_array().map_or(0, Vec::len);
-    say::result(&format!(
-        "{} objects compared in all replicas in {} ms, {count} differed{}",
-        found["objects"],
-        found["took_ms"],
-        if complete {
-            ""
-        } else {
-            "; not everything was answered in time"
-        }
-    ));
-    Ok(if complete {
-        ExitCode::SUCCESS
+    let took = &found["took_ms"];
+    let compared = format!("{} objects compared", found["objects"]);
+    if found["complete"] == true {
+        say::result(&format!(
+            "{compared} in all replicas in {took} ms, {count} differed"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let missing = backup::missing(&found);
+    if found["finished"] == true {
+        say::result(&format!(
+            "{compared} in {took} ms, {count} differed; not compared: {missing}, which said nothing in time"
+        ));
     } else {
-        Own::Mismatch.code().into()
-    })
+        say::result(&format!(
+            "{compared} here, and not with f+1 replicas within {took} ms; nothing came from {missing}"
+        ));
+    }
+    Ok(Own::Mismatch.code().into())
 }
 
 fn status(at: &At, json: bool) -> anyhow::Result<()> {

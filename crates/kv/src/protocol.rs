@@ -287,13 +287,16 @@ fn block(input: &[u8], consumed: usize, length: usize) -> Option<Result<(usize, 
     Some(Err(skip))
 }
 
+/// A value this large is read past, so that the connection goes on behind it; whoever announces more has lost its place.
+const SKIPPED_MAX: usize = 8 * VALUE_MAX;
+
 /// A value above the limit is read past without being kept.
 fn too_large(input: &[u8], consumed: usize, length: usize) -> Parsed {
     let whole = consumed.saturating_add(length).saturating_add(2);
-    if input.len() < whole && length <= 64 * VALUE_MAX {
+    if input.len() < whole && length <= SKIPPED_MAX {
         return Parsed::Partial;
     }
-    if length > 64 * VALUE_MAX {
+    if length > SKIPPED_MAX {
         return Parsed::Close(b"SERVER_ERROR object too large for cache\r\n".to_vec());
     }
     Parsed::Answer(
@@ -427,12 +430,20 @@ fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&
 struct Flags(Vec<String>);
 
 impl Flags {
+    /// Nothing where a word is no text, or a flag that takes a number has another token: without it the request would mean something else.
     fn read(words: &[&[u8]]) -> Option<Self> {
-        words
-            .iter()
-            .map(|word| std::str::from_utf8(word).ok().map(str::to_owned))
-            .collect::<Option<_>>()
-            .map(Self)
+        let words = words.iter().map(|word| std::str::from_utf8(word).ok());
+        let flags = Self(
+            words
+                .map(|word| word.map(str::to_owned))
+                .collect::<Option<_>>()?,
+        );
+        let numbers = flags.0.iter().all(|word| match word.split_at_checked(1) {
+            Some(("C" | "F" | "J", token)) => token.parse::<u64>().is_ok(),
+            Some(("T" | "N", token)) => token.parse::<i64>().is_ok(),
+            _ => true,
+        });
+        numbers.then_some(flags)
     }
 
     fn has(&self, flag: char) -> bool {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context as _;
 use steadfast_crosscheck::Node;
@@ -37,6 +39,9 @@ pub(crate) struct Start {
     /// Where metrics and health are asked for.
     pub(crate) http: Option<StdListener>,
 }
+
+/// The log has come to an end, which it does only when the engine does.
+const ENDED: &str = "the ordering engine has ended, as it does when the state cannot be written; this replica takes no further part, the others go on\n  fix:   room on the disk of --data, or another one; then start it again";
 
 /// Runs a replica until its process is told to end.
 pub(crate) fn run(start: Start) -> anyhow::Result<()> {
@@ -93,11 +98,13 @@ async fn serve(start: Start) -> anyhow::Result<()> {
         }
     });
     let tls = start.tls.zip(start.tls_clients.known());
+    let busy = Arc::new(AtomicUsize::new(0));
     tokio::spawn(client::serve(
         client,
         events.clone(),
         start.connections,
         tls,
+        busy.clone(),
     ));
     if start.founds {
         engine
@@ -117,10 +124,11 @@ async fn serve(start: Start) -> anyhow::Result<()> {
         peers,
         standing,
         events.downgrade(),
+        busy,
     );
     let Some(who) = who else {
         service.run(received, log).await;
-        return Ok(());
+        anyhow::bail!(ENDED);
     };
     // What keeps it out of a group, or a signal, ends the process.
     let json = start.setup.json;
@@ -148,7 +156,7 @@ async fn serve(start: Start) -> anyhow::Result<()> {
         // First: the engine ends on the same error, and says less about it.
         biased;
         why = full => Err(anyhow::anyhow!("--data: nothing can be written any more: {why}; this replica takes no further part, the others go on\n  fix:   room on the disk, or another one; then start it again")),
-        () = service.run(received, log) => Ok(()),
+        () = service.run(received, log) => Err(anyhow::anyhow!(ENDED)),
         ended = joins => ended,
         ended = told_to_end(events, secret) => ended,
     }

@@ -24,6 +24,8 @@ mod submit;
 mod vote;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,7 @@ use crate::request::Request;
 use crate::store::{SHARDS, Store};
 
 use self::reads::Reads;
+use self::standing::Watermark;
 use self::struck::Struck;
 use self::submit::Unacked;
 
@@ -157,6 +160,8 @@ struct Out {
 }
 
 struct Verify {
+    /// Its first submission: those before are of one that came to no end in time.
+    first: u64,
     waits: usize,
     indexes: Vec<Index>,
     objects: usize,
@@ -215,9 +220,17 @@ pub(crate) struct Service {
     unacked: BTreeMap<u64, Unacked>,
     next: u64,
     submitted_at: Instant,
+    /// Times that they were sent again since one came out of the log.
+    resubmits: u32,
+    /// The first number of this life.
+    first: u64,
     out: HashMap<Index, Out>,
     heard: HashMap<Node, Instant>,
     verify: Option<Verify>,
+    /// Who wants the next one.
+    verify_next: VecDeque<oneshot::Sender<String>>,
+    /// Hears how the comparison has ended that makes up for entries which came to no vote.
+    made_up: Option<oneshot::Receiver<String>>,
     /// States that wait to be agreed on before they are handed out.
     snapshots: Vec<HandOut>,
     /// One that is being fetched for a backup.
@@ -240,8 +253,7 @@ pub(crate) struct Service {
     epoch: u16,
     /// For how long this replica may execute nothing while others go on; nothing if nobody looks.
     watchdog: Option<Duration>,
-    /// The last executed entry, and since when it is that.
-    watermark: (u64, Instant),
+    watermark: Watermark,
     /// Between two shards; nothing if the scrubber is off.
     scrub_every: Option<Duration>,
     scrub_next: usize,
@@ -257,6 +269,8 @@ pub(crate) struct Service {
     tell_all: bool,
     reads: Reads,
     events: mpsc::WeakUnboundedSender<Event>,
+    /// Connections that wait for replies, or are being written to.
+    busy: Arc<AtomicUsize>,
 }
 
 /// A process that was started again with a log: which of the others vote decides when it takes requests.
@@ -317,6 +331,7 @@ impl Service {
         peers: Peers,
         standing: watch::Sender<bool>,
         events: mpsc::WeakUnboundedSender<Event>,
+        busy: Arc<AtomicUsize>,
     ) -> Self {
         let scrub = setup.stage == Stage::Rdgx && setup.scrub_s > 0;
         Self {
@@ -347,9 +362,13 @@ impl Service {
             unacked: BTreeMap::new(),
             next: first_sequence(setup.starts),
             submitted_at: Instant::now(),
+            resubmits: 0,
+            first: first_sequence(setup.starts),
             out: HashMap::new(),
             heard: HashMap::new(),
             verify: None,
+            verify_next: VecDeque::new(),
+            made_up: None,
             snapshots: Vec::new(),
             fetched: None,
             secret: setup.secret,
@@ -371,7 +390,7 @@ impl Service {
                 ..Return::default()
             }),
             watchdog: (setup.watchdog_s > 0).then(|| Duration::from_secs(setup.watchdog_s)),
-            watermark: (0, Instant::now()),
+            watermark: Watermark::at(0),
             scrub_every: scrub.then(|| Duration::from_secs(setup.scrub_s) / SHARDS_U32),
             scrub_next: 0,
             scrub_at: Instant::now(),
@@ -383,6 +402,7 @@ impl Service {
             tell_all: false,
             reads: Reads::new(setup.reads),
             events,
+            busy,
         }
     }
 
@@ -524,6 +544,7 @@ impl Service {
         }
         self.lost();
         self.submit_again();
+        self.give_up();
         for (node, last) in &self.heard {
             if last.elapsed() > SILENT {
                 self.core.set_alive(*node, false);
@@ -533,6 +554,7 @@ impl Service {
             self.mismatch_at.pop_first();
         }
         self.come_back();
+        self.make_up();
         self.verified();
         self.hand_out();
         self.forget_fetched();

@@ -34,8 +34,8 @@ use self::item::{ENTRY, HEADER, Item};
 use crate::once;
 use crate::request::{Request, Verb};
 
-pub(crate) use self::head::{Head, chained, place_in_head};
-pub(crate) use self::item::{Place, key_in, place};
+pub(crate) use self::head::{HEAD_LENGTH, Head, chained, place_in_head};
+pub(crate) use self::item::{Place, has_moved, key_in, place};
 
 /// Shards; independent of how many workers there are.
 pub(crate) const SHARDS: usize = 256;
@@ -65,8 +65,12 @@ type Shard = HashMap<u128, Item, BuildHasherDefault<AsIs>>;
 pub(crate) struct Store {
     shards: Vec<Shard>,
     head: Head,
+    /// Its digest when the last entry was over.
+    head_digest: Digest,
+    /// Whether it fitted its digest when the entry began that is being executed.
+    head_fitted: bool,
     /// Last submission of each origin that was executed: what makes a repeated one harmless.
-    sessions: std::collections::BTreeMap<u64, u64>,
+    sessions: std::collections::BTreeMap<u64, Session>,
     /// Compare stored digests at each access.
     guard: bool,
     /// Bytes that all items may have.
@@ -77,6 +81,34 @@ pub(crate) struct Store {
     oldest: BTreeSet<(u64, u128)>,
     /// Items that had to go, here.
     evictions: u64,
+    /// Bytes of the replies of the entry that is being executed.
+    said: usize,
+}
+
+/// The last submission of an origin, and the same once more, inverted: where they do not fit one of them changed at rest.
+#[derive(Debug, Clone, Copy)]
+struct Session {
+    last: u64,
+    check: u64,
+}
+
+impl Session {
+    const fn new(last: u64) -> Self {
+        Self { last, check: !last }
+    }
+
+    const fn fits(self) -> bool {
+        self.check == !self.last
+    }
+
+    /// What did not fit before does not fit afterwards.
+    const fn advance(&mut self, last: u64) {
+        let fitted = self.fits();
+        *self = Self::new(last);
+        if !fitted {
+            self.check = last;
+        }
+    }
 }
 
 /// Objects that an entry has touched, in the order of first access.
@@ -124,12 +156,15 @@ impl Store {
         Self {
             shards: vec![Shard::default(); SHARDS],
             head: Head::default(),
+            head_digest: Head::default().digest(),
+            head_fitted: true,
             sessions: std::collections::BTreeMap::new(),
             guard,
             bytes_max,
             evicts,
             oldest: BTreeSet::new(),
             evictions: 0,
+            said: 0,
         }
     }
 
@@ -153,7 +188,7 @@ impl Store {
 
     /// The last submission of an origin that was executed.
     pub(crate) fn last(&self, origin: u64) -> u64 {
-        self.sessions.get(&origin).copied().unwrap_or(0)
+        self.sessions.get(&origin).map_or(0, |session| session.last)
     }
 
     /// An object that a request would read and that does not fit its digest: for a stage that does not vote. What owes nothing to the old
@@ -268,24 +303,56 @@ impl Store {
 
     /// An entry begins: where the log is now.
     pub(crate) fn enter(&mut self, chain: u128, time_ms: u64, delta: &mut Delta) {
+        self.head_fitted = self.head_fits();
+        self.said = 0;
         self.head.chain = chain;
         self.head.now_ms = self.head.now_ms.max(time_ms);
         if self.head.flush_at_ms != 0 && self.head.now_ms >= self.head.flush_at_ms {
             self.head.flushed = self.head.cas;
             self.head.flush_at_ms = 0;
         }
-        delta.add(head_id(), false);
+        delta.add(head_id(), self.guard && !self.head_fitted);
+    }
+
+    /// The entry is over.
+    pub(crate) fn leave(&mut self) {
+        let digest = self.head.digest();
+        self.head_digest = if self.head_fitted {
+            digest
+        } else {
+            Digest(!digest.0)
+        };
+    }
+
+    fn head_fits(&self) -> bool {
+        self.head.digest() == self.head_digest
+    }
+
+    fn set_head(&mut self, head: Head) {
+        self.head = head;
+        self.head_digest = head.digest();
+        self.head_fitted = true;
     }
 
     /// Whether a submission is the next of its origin: a repeated one is not, and one that comes too early waits to be repeated.
     pub(crate) fn admit(&mut self, origin: u64, sequence: u64, delta: &mut Delta) -> bool {
-        let last = self.sessions.entry(origin).or_insert(0);
-        let next = steadfast_group::sequencer::is_next(*last, sequence);
+        let session = self.sessions.entry(origin).or_insert(Session::new(0));
+        let fitted = session.fits();
+        let next = steadfast_group::sequencer::is_next(session.last, sequence);
         if next {
-            *last = sequence;
+            session.advance(sequence);
         }
-        delta.add(session_id(origin), false);
+        delta.add(session_id(origin), self.guard && !fitted);
         next
+    }
+
+    fn session(&self, object: ObjectId) -> Option<(u64, Session)> {
+        let sessions = self
+            .sessions
+            .iter()
+            .map(|(origin, session)| (*origin, *session));
+        let mut sessions = sessions.filter(|(origin, _)| session_id(*origin) == object);
+        sessions.next()
     }
 
     /// Origins that are no members any more are forgotten.
@@ -305,12 +372,19 @@ impl Store {
                     None => Digest::of_packed(self.pack(*id).as_deref()),
                 },
                 passive: *passive,
+                doubt: false,
             })
             .collect()
     }
 
-    /// Everything in these shards, in the order of the object numbers: what a scrub compares.
+    /// Everything in these shards, in the order of the object numbers: what a scrub compares. The sessions go with the first; the head is part
+    /// of every entry.
     pub(crate) fn scrub(&self, shards: std::ops::Range<usize>, delta: &mut Delta) -> usize {
+        if shards.start == 0 {
+            for (origin, session) in &self.sessions {
+                delta.add(session_id(*origin), self.guard && !session.fits());
+            }
+        }
         let mut ids: Vec<u128> = self.shards[shards]
             .iter()
             .flat_map(|shard| shard.keys().copied())
@@ -331,15 +405,7 @@ impl Objects for Store {
         if object == head_id() {
             return Some(self.head.pack());
         }
-        let (_, last) = self
-            .sessions
-            .iter()
-            .find(|(origin, _)| session_id(**origin) == object)?;
-        let origin = self
-            .sessions
-            .iter()
-            .find(|(origin, _)| session_id(**origin) == object)?
-            .0;
+        let (origin, Session { last, .. }) = self.session(object)?;
         let mut bytes = b"session".to_vec();
         bytes.extend_from_slice(&origin.to_le_bytes());
         bytes.extend_from_slice(&last.to_le_bytes());
@@ -347,6 +413,12 @@ impl Objects for Store {
     }
 
     fn intact(&self, object: ObjectId) -> bool {
+        if object == head_id() {
+            return self.head_fits();
+        }
+        if let Some((_, session)) = self.session(object) {
+            return session.fits();
+        }
         self.shards[shard_of(object)]
             .get(&object.0)
             .is_none_or(Item::intact)
@@ -362,15 +434,15 @@ impl Objects for Store {
         };
         if object == head_id() {
             if let Some(head) = Head::unpack(bytes) {
-                self.head = head;
+                self.set_head(head);
             }
         } else if let Some(rest) = bytes.strip_prefix(b"session")
             && let Some((origin, last)) = rest.split_first_chunk::<8>()
             && session_id(u64::from_le_bytes(*origin)) == object
             && let Ok(last) = last.try_into()
         {
-            self.sessions
-                .insert(u64::from_le_bytes(*origin), u64::from_le_bytes(last));
+            let session = Session::new(u64::from_le_bytes(last));
+            self.sessions.insert(u64::from_le_bytes(*origin), session);
         } else {
             self.place(object, Item::packed(bytes.to_vec()));
         }

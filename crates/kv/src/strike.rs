@@ -4,6 +4,7 @@
 //! ```text
 //! replica=1 object=item:a byte=2 bit=3
 //! replica=1 object=item:a field=cas byte=0 bit=0
+//! replica=1 object=log:head byte=24 bit=0
 //! replica=1 message=reply bit=77
 //! replica=1 queue=log bit=5
 //! ```
@@ -28,6 +29,8 @@ pub(crate) enum Target {
         byte: usize,
         bit: u8,
     },
+    /// The head of the log, as it is packed.
+    Head { byte: usize, bit: u8 },
     /// The next of its kind.
     Next { kind: Kind, bit: usize },
 }
@@ -112,6 +115,10 @@ impl std::fmt::Display for Target {
                 let name = crate::once::name(key).unwrap_or_else(|| format!("item:{key}"));
                 write!(f, "{name} {field} byte {byte} bit {bit}")
             }
+            Self::Head { byte, bit } => {
+                let place = crate::store::place_in_head(*byte);
+                write!(f, "log:head {} byte {} bit {bit}", place.field, place.byte)
+            }
             Self::Next { kind, bit } => {
                 let (name, word) = kind.clause();
                 write!(f, "the next {name}={word}, bit {bit}")
@@ -183,8 +190,19 @@ impl Strike {
             });
         }
         let object = needed("object")?;
+        let bit = u8::try_from(number("bit", 8)?).unwrap_or(0);
+        if object == "log:head" {
+            if clauses.contains_key("field") {
+                return Err(
+                    "field= is of items: log:head takes byte= alone, 0 to 55; fix: replica=1 object=log:head byte=24 bit=0"
+                        .to_owned(),
+                );
+            }
+            let byte = number("byte", crate::store::HEAD_LENGTH)?;
+            let target = Target::Head { byte, bit };
+            return Ok(Self { replica, target });
+        }
         let byte = number("byte", 1 << 21)?;
-        let bit = number("bit", 8)?;
         let key = match object.split_once(':') {
             Some(("item", key)) if !key.is_empty() => key.to_owned(),
             Some(("client", name)) if !name.is_empty() => {
@@ -192,14 +210,15 @@ impl Strike {
             }
             _ => {
                 return Err(format!(
-                    "object= must be item:KEY, or client:NAME for the replies kept of a client, found '{object}'; {example}"
+                    "object= must be item:KEY, client:NAME for the replies kept of a client, or log:head, found '{object}'; {example}"
                 ));
             }
         };
         let field = clauses.get("field").copied().unwrap_or("value");
         if !FIELDS.contains(&field) {
             return Err(format!(
-                "field= must be one of value, key, flags, expires, cas, found '{field}'; {example}"
+                "field= must be one of {}, found '{field}'; {example}",
+                FIELDS[..5].join(", ")
             ));
         }
         Ok(Self {
@@ -208,7 +227,7 @@ impl Strike {
                 key,
                 field: field.to_owned(),
                 byte,
-                bit: u8::try_from(bit).unwrap_or(0),
+                bit,
             },
         })
     }
@@ -254,6 +273,11 @@ mod tests {
             (
                 "replica=1 message=entry queue=log bit=1",
                 "message= is one of",
+            ),
+            ("replica=1 object=log:head byte=56 bit=0", "below 56"),
+            (
+                "replica=1 object=log:head field=cas byte=0 bit=0",
+                "byte= alone",
             ),
             ("whom=1", "found 'whom'"),
         ] {

@@ -52,6 +52,8 @@ mod strikes;
 mod tls;
 #[path = "group/tools.rs"]
 mod tools;
+#[path = "group/two.rs"]
+mod two;
 
 /// Machines that run these are busy with others of them.
 const PATIENCE: Duration = Duration::from_secs(60);

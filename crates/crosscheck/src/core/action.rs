@@ -49,7 +49,7 @@ pub enum Action {
     Blame {
         /// The entry.
         index: Index,
-        /// Who.
+        /// Who; empty where all differ, and the recovery tells object by object.
         nodes: Vec<Node>,
         /// On what; empty if only replies differ.
         objects: Vec<ObjectId>,

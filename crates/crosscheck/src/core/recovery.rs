@@ -51,6 +51,7 @@ impl Core {
                 object: *id,
                 digest: Digest::of_packed(packed.as_deref()),
                 passive: !objects.intact(*id),
+                doubt: self.doubts.contains(*id),
             })
             .collect();
         for id in &recover.objects {
@@ -177,16 +178,7 @@ impl Core {
                 .collect();
             let mut right = winner(reports.iter().map(|(_, pair)| pair.digest), quorum);
             if right.is_none() && all && reports.len() >= quorum {
-                let clean: Vec<Digest> = reports
-                    .iter()
-                    .filter(|(_, pair)| !pair.passive)
-                    .map(|(_, pair)| pair.digest)
-                    .collect();
-                if let Some(first) = clean.first()
-                    && clean.iter().all(|digest| digest == first)
-                {
-                    right = Some(*first);
-                }
+                right = evidence(&reports);
             }
             match right.or(won) {
                 Some(digest) => {
@@ -277,6 +269,8 @@ impl Core {
         if undecided.is_empty() && !recovery.resumed {
             recovery.resumed = true;
             for pair in recovery.reports.get_mut(&me).into_iter().flatten() {
+                self.doubts.repaired(pair.object);
+                pair.doubt = false;
                 if std::mem::take(&mut pair.passive) {
                     self.out.push(Action::Refresh(pair.object, pair.digest));
                 }
@@ -344,6 +338,7 @@ impl Core {
                 continue;
             }
             let was = objects.pack(*id);
+            let passive = !objects.intact(*id);
             objects.replace(*id, packed.as_deref());
             // From the bytes that are stored now, not from those that came.
             let now = objects.pack(*id);
@@ -351,14 +346,15 @@ impl Core {
                 continue;
             }
             recovery.wrong.remove(&i);
+            self.doubts.repaired(*id);
             recovery.copies[i].clone_from(&now);
             repaired.push((*id, now.clone()));
             let Some(pairs) = recovery.reports.get_mut(&me) else {
                 continue;
             };
-            let passive = pairs[i].passive;
             pairs[i].digest = Digest::of_packed(now.as_deref());
             pairs[i].passive = false;
+            pairs[i].doubt = false;
             self.out.push(Action::Repaired {
                 index,
                 object: *id,
@@ -425,6 +421,7 @@ impl Core {
             if pair.digest != digest {
                 pair.digest = digest;
                 pair.passive = false;
+                pair.doubt = false;
                 changed = true;
                 recovery.copies[i].clone_from(packed);
                 if recovery.winners[i] == Some(digest) {
@@ -490,6 +487,23 @@ impl Recovery {
             age: 0,
         }
     }
+}
+
+/// What decides where no majority does: what those have that found nothing wrong, if they agree. Where all have, an object that changed at
+/// rest says more than one that was made of others.
+fn evidence(reports: &[(Node, Pair)]) -> Option<Digest> {
+    let agreed = |is_clean: &dyn Fn(&Pair) -> bool| {
+        let clean = reports
+            .iter()
+            .map(|(_, pair)| pair)
+            .filter(|pair| is_clean(pair));
+        let digests: BTreeSet<Digest> = clean.map(|pair| pair.digest).collect();
+        (!digests.is_empty()).then_some(digests)
+    };
+    let digests =
+        agreed(&|pair| !pair.passive && !pair.doubt).or_else(|| agreed(&|pair| !pair.passive))?;
+    let only = digests.first().copied();
+    only.filter(|_| digests.len() == 1)
 }
 
 /// Whether missing reports are asked for at this age: less and less often, since a network that is behind is not helped by more of it.

@@ -34,7 +34,8 @@ pub(super) struct Vote {
 
 impl Core {
     /// An entry has been executed: what it touched, and its replies. Its replies stay until `Release`.
-    pub fn executed(&mut self, index: Index, tuple: Tuple) {
+    pub fn executed(&mut self, index: Index, mut tuple: Tuple) {
+        self.doubts.executed(index, &mut tuple);
         let digest = tuple.digest(self.epoch, index);
         self.highest = self.highest.max(index);
         self.unsent.push((index, digest));
@@ -143,12 +144,22 @@ impl Core {
         }
     }
 
-    fn drop_vote(&mut self, index: Index) {
-        if let Some(vote) = self.votes.remove(&index)
-            && vote.mine.is_some()
-        {
-            self.out.push(Action::Forget(index));
+    pub(super) fn drop_vote(&mut self, index: Index) {
+        let Some(vote) = self.votes.remove(&index) else {
+            return;
+        };
+        if vote.mine.is_none() {
+            return;
         }
+        let silent = self.silent(&vote);
+        self.unvoted |= self.members.len() < self.quorum + silent.len();
+        if !silent.is_empty() {
+            self.unheard.insert(index, silent);
+            if self.unheard.len() > AGREED_MAX {
+                self.unheard.pop_first();
+            }
+        }
+        self.out.push(Action::Forget(index));
     }
 
     pub(super) fn look_again(&mut self) {
@@ -190,6 +201,11 @@ impl Core {
         if winner_digest == Some(mine) && !vote.released {
             vote.released = true;
             self.out.push(Action::Release(index, own.replies.clone()));
+            self.doubts.won(index, own);
+            // A digest that was hit beside bytes that are right would count as evidence in a later vote.
+            for pair in own.objects.iter().filter(|pair| pair.passive) {
+                self.out.push(Action::Refresh(pair.object, pair.digest));
+            }
         }
         let all_heard = speakers
             .iter()
@@ -242,10 +258,15 @@ impl Core {
                     .all(|node| lists.iter().any(|(n, _)| n == node)) =>
             {
                 // Nobody has a majority and all have spoken: those that found their own objects intact, if they agree.
-                let clean: Vec<&(Node, &Tuple)> = lists
+                let mut clean: Vec<&(Node, &Tuple)> = lists
                     .iter()
                     .filter(|(_, tuple)| tuple.objects.iter().all(|pair| !pair.passive))
                     .collect();
+                let beyond_doubt =
+                    |(_, tuple): &&(Node, &Tuple)| tuple.objects.iter().all(|pair| !pair.doubt);
+                if clean.iter().any(beyond_doubt) {
+                    clean.retain(beyond_doubt);
+                }
                 let same = clean.windows(2).all(|two| {
                     two[0].1.digest(self.epoch, index) == two[1].1.digest(self.epoch, index)
                 });
@@ -354,6 +375,7 @@ impl Core {
         if !vote.blamed && reference.is_some() && !blamed.is_empty() && told_all {
             vote.blamed = true;
             vote.pending = objects.clone();
+            self.doubts.compared(index, own, &objects);
             self.out.push(Action::Blame {
                 index,
                 nodes: blamed,
@@ -362,6 +384,12 @@ impl Core {
         } else if !vote.blamed && reference.is_none() && winner_digest.is_none() {
             vote.blamed = true;
             vote.pending = objects.clone();
+            self.doubts.compared(index, own, &objects);
+            self.out.push(Action::Blame {
+                index,
+                nodes: Vec::new(),
+                objects: objects.iter().copied().collect(),
+            });
         }
         if !vote.released {
             match expected {

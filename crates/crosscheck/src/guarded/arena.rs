@@ -347,6 +347,7 @@ impl<T: Critical> State for Arena<T> {
                     .get(&object)
                     .map_or(Digest::ABSENT, Guarded::digest),
                 passive,
+                doubt: false,
             })
             .collect()
     }

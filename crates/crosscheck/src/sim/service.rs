@@ -77,6 +77,7 @@ impl Store {
                 object: ObjectId((*key).into()),
                 digest: Digest::of_packed(self.0.get(key).map(|(value, _)| value.as_slice())),
                 passive: passive.contains(key),
+                doubt: false,
             })
             .collect();
         let tuple = Tuple {

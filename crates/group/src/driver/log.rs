@@ -9,6 +9,7 @@ use steadfast_integrity::digest::{Vote128, crc32c};
 
 use super::Machine;
 use crate::sequencer::is_next;
+use crate::state;
 
 /// What an entry of the log says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -187,11 +188,13 @@ impl<M: Machine> Whole<M> {
             .into_iter()
             .filter_map(|id| Some((id, self.pack(id)?.into())))
             .collect();
-        postcard::to_stdvec(&all).unwrap_or_default()
+        state::sealed(postcard::to_stdvec(&all).unwrap_or_default())
     }
 
     /// Takes another replica's state over.
     pub(super) fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let bytes =
+            state::opened(bytes).ok_or("the state of another replica does not fit its digest")?;
         let all: Vec<(ObjectId, serde_bytes::ByteBuf)> = postcard::from_bytes(bytes)
             .map_err(|why| format!("the state of another replica: {why}"))?;
         for id in self.objects() {

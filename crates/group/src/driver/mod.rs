@@ -18,6 +18,7 @@
 
 mod guarded;
 mod log;
+mod proven;
 mod start;
 #[cfg(test)]
 mod tests;

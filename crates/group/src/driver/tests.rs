@@ -113,6 +113,7 @@ impl Machine for Counters {
             object,
             digest: Digest::of_packed(self.pack(object).as_deref()),
             passive,
+            doubt: false,
         };
         touched.into_iter().map(pair).collect()
     }

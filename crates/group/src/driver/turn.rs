@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::log::{Body, Book, Entry, Whole};
+use super::proven::Comparison;
 use super::{BATCH_MAX, Event, Machine, News, ReplyTo, Setup};
 use crate::gate::{Gate, LetIn};
 use crate::links::{Heard, Links};
@@ -25,7 +26,7 @@ const RESUBMIT: Duration = Duration::from_millis(300);
 /// A replica that has said nothing for so long is not waited for.
 const SILENT: Duration = Duration::from_millis(1500);
 /// The parts that a comparison of everything has.
-const PARTS: u8 = 64;
+pub(super) const PARTS: u8 = 64;
 
 struct Unacked {
     bytes: Vec<u8>,
@@ -61,7 +62,9 @@ pub(super) struct Driver<M> {
     pub(super) peers: Peers,
     /// For submissions: their way to a leader does not depend on who votes.
     forwards: Peers,
-    engine: Engine,
+    pub(super) engine: Engine,
+    /// Replicas that the group is set up with.
+    pub(super) size: usize,
     /// Whether this process is a member.
     standing: watch::Sender<bool>,
     news: mpsc::UnboundedSender<News>,
@@ -71,13 +74,19 @@ pub(super) struct Driver<M> {
     pub(super) recovering: HashMap<Index, Instant>,
     collecting: VecDeque<(Vec<u8>, ReplyTo)>,
     unacked: BTreeMap<u64, Unacked>,
-    next: u64,
+    pub(super) next: u64,
     submitted_at: Instant,
+    /// Times that own entries were sent again since one came out of the log.
+    resubmits: u32,
     pub(super) out: HashMap<Index, Out>,
     heard_at: HashMap<Node, Instant>,
     /// States that wait to be agreed on before they are handed out.
-    snapshots: Vec<HandOut>,
-    executed: u64,
+    pub(super) snapshots: Vec<HandOut>,
+    /// What was never voted on here is compared.
+    pub(super) comparison: Option<Comparison>,
+    /// When objects that do not fit their digests were compared last.
+    pub(super) compared_at: Instant,
+    pub(super) executed: u64,
     scrub_every: Option<Duration>,
     scrub_at: Instant,
     scrub_next: u8,
@@ -109,6 +118,7 @@ impl<M: Machine> Driver<M> {
             peers: Peers::new(me, links.clone()),
             forwards: Peers::new(me, links),
             engine,
+            size: setup.who.peers.len(),
             standing,
             news,
             members: BTreeMap::new(),
@@ -119,9 +129,12 @@ impl<M: Machine> Driver<M> {
             unacked: BTreeMap::new(),
             next: 1,
             submitted_at: Instant::now(),
+            resubmits: 0,
             out: HashMap::new(),
             heard_at: HashMap::new(),
             snapshots: Vec::new(),
+            comparison: None,
+            compared_at: Instant::now(),
             executed: 0,
             scrub_every: (setup.scrub_s > 0).then(|| Duration::from_secs(setup.scrub_s) / parts),
             scrub_at: Instant::now(),
@@ -214,7 +227,7 @@ impl<M: Machine> Driver<M> {
         self.forwards.send(To::One(to), post);
     }
 
-    fn is_member(&self) -> bool {
+    pub(super) fn is_member(&self) -> bool {
         self.members.contains_key(&self.me)
     }
 
@@ -263,10 +276,35 @@ impl<M: Machine> Driver<M> {
         self.next += 1;
     }
 
+    /// Whoever executes entries in order waits for each number. One that was executed here alone, and undone by a repair since, is kept by
+    /// nobody: an empty entry takes it.
+    fn fill_gap(&mut self) {
+        for number in self.whole.book.last(self.me.0) + 1..self.next {
+            let entry = Entry {
+                origin: self.me.0,
+                sequence: number,
+                body: Body::Requests(Vec::new()),
+            };
+            if !self.unacked.contains_key(&number)
+                && let Some(bytes) = entry.sealed()
+            {
+                let callers = Vec::new();
+                self.unacked.insert(number, Unacked { bytes, callers });
+            }
+        }
+    }
+
     pub(super) fn tick(&mut self) {
         self.core.tick();
-        if !self.unacked.is_empty() && self.submitted_at.elapsed() > RESUBMIT {
+        if self.submitted_at.elapsed() > RESUBMIT * (1 << self.resubmits.min(4)) {
             self.submitted_at = Instant::now();
+            self.fill_gap();
+            // Where a repair holds the log back they have come, and each copy waits as well.
+            self.resubmits = if self.held.is_empty() {
+                0
+            } else {
+                self.resubmits + 1
+            };
             for (sequence, unacked) in &mut self.unacked {
                 if let Some(bytes) = Entry::mended(&unacked.bytes, self.me.0, *sequence) {
                     self.counts.refused += 1;
@@ -283,6 +321,7 @@ impl<M: Machine> Driver<M> {
             }
         }
         self.hand_out();
+        self.make_up();
         let due = self
             .scrub_every
             .is_some_and(|every| self.scrub_at.elapsed() >= every);
@@ -325,14 +364,7 @@ impl<M: Machine> Driver<M> {
                     self.executed = index;
                 }
                 Delivery::Blank { index } => self.executed = index,
-                Delivery::Snapshot(want) => {
-                    let index = Index(self.executed);
-                    if self.core.standing(index) == Standing::Doubtful {
-                        let _ = want.send(None);
-                    } else {
-                        self.snapshots.push((index, self.whole.snapshot(), want));
-                    }
-                }
+                Delivery::Snapshot(want) => self.snapshot(want),
                 Delivery::Install {
                     index,
                     members,
@@ -340,6 +372,9 @@ impl<M: Machine> Driver<M> {
                     done,
                 } => {
                     let restored = self.whole.restore(&bytes);
+                    self.core.installed(Index(index));
+                    self.held.clear();
+                    self.recovering.clear();
                     self.executed = index;
                     self.set_members(index, members);
                     let _ = done.send(restored);
@@ -385,6 +420,7 @@ impl<M: Machine> Driver<M> {
                 let admitted = self.whole.book.admit(origin, sequence);
                 if origin == self.me.0 {
                     callers = self.acked(sequence, admitted);
+                    self.compared_part(sequence, index);
                 }
                 match body {
                     // Repeated or not: the session that says so may be what is wrong here, and no other order would repair it.
@@ -402,6 +438,7 @@ impl<M: Machine> Driver<M> {
         let objects = self.whole.finish();
         if !self.is_member() {
             // What was agreed on before this process belonged to the group is not voted on again.
+            self.core.missed();
             refuse(callers, "this replica is joining the group");
             return true;
         }
@@ -426,6 +463,7 @@ impl<M: Machine> Driver<M> {
         let mut callers = Vec::new();
         if admitted {
             self.submitted_at = Instant::now();
+            self.resubmits = 0;
             callers.extend(self.unacked.remove(&sequence).map(|own| own.callers));
         }
         // Executed before, and not by this replica as it came from here: it was hit in the queue, and the session repaired since.

@@ -19,6 +19,7 @@ use super::hand::Hand;
 use super::{Delivery, Member};
 use crate::disk::{Keeper, State};
 use crate::entry::{Bytes, Types};
+use crate::state;
 
 /// Between two tries to hand a state out that is in doubt.
 const DOUBT: Duration = Duration::from_millis(50);
@@ -43,6 +44,10 @@ impl Current {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The later of two stays, whichever comes last: one may be under way for long while another is taken over.
@@ -181,10 +186,21 @@ impl RaftStateMachine<Types> for Machine {
     async fn get_current_snapshot(
         &mut self,
     ) -> Result<Option<SnapshotOf<Types, Vec<u8>>>, io::Error> {
-        Ok(self
-            .current
-            .get()
-            .map(|(meta, snapshot)| Snapshot { meta, snapshot }))
+        let current = self.current.get();
+        // It may have lain in memory for hours: one that was hit is made anew.
+        if current
+            .as_ref()
+            .is_some_and(|(_, bytes)| state::opened(bytes).is_none())
+        {
+            self.current.forget();
+            return self
+                .get_snapshot_builder()
+                .await
+                .build_snapshot()
+                .await
+                .map(Some);
+        }
+        Ok(current.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
     }
 }
 

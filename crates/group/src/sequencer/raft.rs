@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_crosscheck::Node;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::log::Log;
 use super::machine::Machine;
@@ -47,6 +48,11 @@ const LEASE: Duration = Duration::from_millis(ELECTION_MS + ELECTION_MS / 4);
 /// How long an answer may take at least: an entry of the largest size on a machine that does other things too.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// Bytes of one piece of a state: it has the time of an answer, so that 2 MiB a second are enough.
+const PIECE: usize = 4 << 20;
+/// What unpacking and keeping a piece may take, on a machine that does other things too: 16 MiB a second.
+const UNPACKS: Duration = Duration::from_millis(250);
+
 /// A question of the engine to another replica's.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Ask {
@@ -54,11 +60,8 @@ pub enum Ask {
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
     Transfer(TransferLeaderRequest<Types>),
-    Snapshot(
-        VoteOf<Types>,
-        SnapshotMetaOf<Types>,
-        #[serde(with = "serde_bytes")] Vec<u8>,
-    ),
+    /// A state of so many bytes, which follow in pieces.
+    Snapshot(VoteOf<Types>, SnapshotMetaOf<Types>, u64),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,20 +94,29 @@ pub async fn answer(raft: &Raft, mut stream: Connection) -> io::Result<()> {
                 .handle_transfer_leader(ask)
                 .await
                 .map_or_else(|why| failed(&why), Answer::Transfer),
-            Ask::Snapshot(vote, meta, bytes) => raft
-                .install_full_snapshot(
-                    vote,
-                    Snapshot {
-                        meta,
-                        snapshot: bytes,
-                    },
-                )
-                .await
-                .map_or_else(|why| failed(&why), Answer::Snapshot),
+            Ask::Snapshot(vote, meta, length) => {
+                let snapshot = pieces(&mut stream, length).await?;
+                raft.install_full_snapshot(vote, Snapshot { meta, snapshot })
+                    .await
+                    .map_or_else(|why| failed(&why), Answer::Snapshot)
+            }
         };
         stream.write_all(&wire::frame(&answer)?).await?;
         stream.flush().await?;
     }
+}
+
+/// A whole state, from its pieces.
+async fn pieces(stream: &mut Connection, length: u64) -> io::Result<Vec<u8>> {
+    let mut state = Vec::new();
+    while (state.len() as u64) < length {
+        let piece = timeout(ANSWER, wire::read::<serde_bytes::ByteBuf>(stream)).await??;
+        if piece.is_empty() {
+            return Err(io::Error::other("a piece of a state without bytes"));
+        }
+        state.extend_from_slice(&piece);
+    }
+    Ok(state)
 }
 
 /// Makes connections for the engine.
@@ -143,17 +155,7 @@ impl Line {
         // Taken out for as long as the question lasts: one that is given up leaves no connection with half an answer behind.
         let stream = self.stream.take();
         let exchange = async {
-            let mut stream = match stream {
-                Some(stream) => stream,
-                None => {
-                    let hello = Hello::Order {
-                        from: self.me,
-                        to: self.target,
-                        secret: self.links.secret,
-                    };
-                    self.links.open(&self.peer, &hello).await?
-                }
-            };
+            let mut stream = self.opened(stream).await?;
             stream.write_all(&wire::frame(ask)?).await?;
             stream.flush().await?;
             let answer = wire::read::<Answer>(&mut stream).await?;
@@ -161,7 +163,7 @@ impl Line {
         };
         // The engine's own limit is that of a heartbeat, which a large entry would never meet.
         let limit = option.hard_ttl().max(ANSWER);
-        match tokio::time::timeout(limit, exchange).await {
+        match timeout(limit, exchange).await {
             Ok(Ok((_, Answer::Failed(why)))) => Err(Unreachable::new(&io::Error::other(why))),
             Ok(Ok((stream, answer))) => {
                 self.stream = Some(stream);
@@ -170,6 +172,35 @@ impl Line {
             Ok(Err(why)) => Err(Unreachable::new(&why)),
             Err(_) => Err(Unreachable::new(&io::Error::from(io::ErrorKind::TimedOut))),
         }
+    }
+}
+
+impl Line {
+    /// The connection that there is, or a new one.
+    async fn opened(&self, stream: Option<Connection>) -> io::Result<Connection> {
+        if let Some(stream) = stream {
+            return Ok(stream);
+        }
+        let hello = Hello::Order {
+            from: self.me,
+            to: self.target,
+            secret: self.links.secret,
+        };
+        self.links.open(&self.peer, &hello).await
+    }
+
+    /// Sends a whole state. Each piece has its own time, and other messages go on between two of them.
+    async fn send(&self, ask: &Ask, state: &[u8]) -> io::Result<Answer> {
+        let mut stream = timeout(ANSWER, self.opened(None)).await??;
+        stream.write_all(&wire::frame(ask)?).await?;
+        for piece in state.chunks(PIECE) {
+            let frame = wire::frame(&serde_bytes::Bytes::new(piece))?;
+            timeout(ANSWER, stream.write_all(&frame)).await??;
+        }
+        stream.flush().await?;
+        let pieces = u32::try_from(state.len() / PIECE).unwrap_or(u32::MAX);
+        let unpacks = ANSWER + UNPACKS.saturating_mul(pieces);
+        timeout(unpacks, wire::read::<Answer>(&mut stream)).await?
     }
 }
 
@@ -229,17 +260,15 @@ impl RaftNetworkV2<Types> for Line {
         vote: VoteOf<Types>,
         snapshot: SnapshotOf<Types, Vec<u8>>,
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
+        _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        match self
-            .ask(
-                &Ask::Snapshot(vote, snapshot.meta, snapshot.snapshot),
-                &option,
-            )
-            .await?
-        {
-            Answer::Snapshot(answer) => Ok(answer),
-            _ => Err(unexpected().into()),
+        let state = snapshot.snapshot;
+        let ask = Ask::Snapshot(vote, snapshot.meta, state.len() as u64);
+        match self.send(&ask, &state).await {
+            Ok(Answer::Snapshot(answer)) => Ok(answer),
+            Ok(Answer::Failed(why)) => Err(Unreachable::new(&io::Error::other(why)).into()),
+            Ok(_) => Err(unexpected().into()),
+            Err(why) => Err(Unreachable::new(&why).into()),
         }
     }
 }

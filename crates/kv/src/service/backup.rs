@@ -29,9 +29,12 @@ impl Service {
             let _ = reply.send(NOT_ALLOWED.to_owned());
             return;
         }
-        if self.core.standing(index) == Standing::Doubtful {
+        if self.core.standing(index) == Standing::Doubtful
+            || self.is_unproven()
+            || !self.store.is_whole()
+        {
             let _ = reply.send(
-                "ERROR something is being repaired: a state in doubt is no backup; fix: run it again"
+                "ERROR something is being repaired or compared: a state in doubt is no backup; fix: run it again"
                     .to_owned(),
             );
             return;

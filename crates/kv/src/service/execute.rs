@@ -44,6 +44,7 @@ impl Service {
                     let index = Index(self.executed);
                     // What was executed without a voice nobody has agreed on.
                     if self.returning.is_some()
+                        || self.is_unproven()
                         || self.core.standing(index) == Standing::Doubtful
                         || (self.stage == Stage::Rdgx && !self.store.is_whole())
                     {
@@ -62,6 +63,9 @@ impl Service {
                     if let Err(why) = &restored {
                         self.end(&format!("replica {} cannot use the state that it was given: {why}\n  fix:   the same version of steadfast in all replicas", self.slot));
                     }
+                    self.core.installed(Index(index));
+                    self.held.clear();
+                    self.recovering.clear();
                     self.reads.restored(self.store.head());
                     // The first delivery of a process that resumes is the state that was found on disk.
                     if self.returning.is_none() || self.executed > 0 {
@@ -111,6 +115,7 @@ impl Service {
                 }
             }
         }
+        self.store.leave();
         self.put_to_vote(index, done, &delta);
         true
     }
@@ -121,6 +126,7 @@ impl Service {
         if entry.origin == self.me.0 {
             done.own = self.unacked.remove(&entry.sequence);
             self.submitted_at = Instant::now();
+            self.resubmits = 0;
             self.lost();
         }
         match entry.body {
@@ -134,7 +140,9 @@ impl Service {
             Body::Recover(order) => done.recover = Some(order),
             Body::Returned => self.returned(Node(entry.origin), index),
             Body::Scrub(from, to) => {
-                let verifies = done.own.as_ref().is_some_and(|own| own.verify);
+                let first = self.verify.as_ref().map_or(u64::MAX, |verify| verify.first);
+                let own = done.own.as_ref();
+                let verifies = own.is_some_and(|own| own.verify) && entry.sequence >= first;
                 self.scrubbed(index, from, to, verifies, delta);
             }
         }
@@ -220,6 +228,7 @@ impl Service {
         }
         if !self.is_member() {
             // What was agreed on before this process belonged to the group is not voted on again.
+            self.core.missed();
             deliver(groups, Err("this replica is joining the group"));
             return;
         }

@@ -26,9 +26,8 @@ impl Service {
                 Err(why) => format!("ERROR {why}"),
             },
             "verify" if self.stage < Stage::Rdgx => "ERROR verify needs stage RDGX".to_owned(),
-            "verify" if self.verify.is_some() => "ERROR another verify is under way".to_owned(),
             "verify" => {
-                self.verify(reply);
+                self.verify_next.push_back(reply);
                 return;
             }
             "replace" => {
@@ -133,6 +132,7 @@ impl Service {
     /// Has everything compared.
     pub(super) fn verify(&mut self, reply: oneshot::Sender<String>) {
         self.verify = Some(Verify {
+            first: self.next,
             waits: VERIFY_PARTS,
             indexes: Vec::new(),
             objects: 0,
@@ -149,8 +149,13 @@ impl Service {
         }
     }
 
-    /// Answers a verify once nothing of it is open.
+    /// Answers a verify once nothing of it is open. It has finished if f+1 replicas were compared, and is complete if all were.
     pub(super) fn verified(&mut self) {
+        if self.verify.is_none()
+            && let Some(reply) = self.verify_next.pop_front()
+        {
+            self.verify(reply);
+        }
         let done = self.verify.as_ref().is_some_and(|verify| {
             verify.waits == 0
                 && !verify.indexes.iter().any(|index| self.core.is_open(*index))
@@ -164,8 +169,21 @@ impl Service {
             && let Some(verify) = self.verify.take()
         {
             let took_ms = u64::try_from(verify.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let unheard = verify.indexes.iter().map(|index| self.core.unheard(*index));
+            let unheard: Vec<Vec<Node>> = unheard.collect();
+            let quorum = self.size / 2 + 1;
+            let voted = unheard
+                .iter()
+                .all(|silent| self.members.len() >= quorum + silent.len());
+            let missing: BTreeSet<u64> = unheard
+                .iter()
+                .flatten()
+                .map(|node| self.slot_of(*node))
+                .collect();
+            let finished = done && voted;
             let json = serde_json::json!({
-                "complete": done, "objects": verify.objects, "differences": verify.found, "took_ms": took_ms,
+                "finished": finished, "complete": finished && missing.is_empty(), "missing": missing,
+                "objects": verify.objects, "differences": verify.found, "took_ms": took_ms,
             });
             let _ = verify.reply.send(json.to_string());
         }

@@ -53,7 +53,7 @@ pub(super) struct Reads {
     ticket: u64,
     waiting: VecDeque<Waiting>,
     /// Of entries that have been executed and not been voted on.
-    heads: VecDeque<(Index, Head)>,
+    heads: VecDeque<(Index, Head, Digest)>,
     /// The last that has won its vote, and the digest that it won with.
     settled: Option<(Head, Digest)>,
     touched: BTreeMap<Index, Vec<ObjectId>>,
@@ -87,7 +87,7 @@ impl Reads {
             self.settled = Some((head, head.digest()));
             return;
         }
-        self.heads.push_back((index, head));
+        self.heads.push_back((index, head, head.digest()));
         let objects: Vec<ObjectId> = delta.objects().collect();
         for id in &objects {
             self.open.insert(*id, index);
@@ -97,11 +97,11 @@ impl Reads {
 
     /// Its vote is won here.
     pub(super) fn won(&mut self, index: Index) {
-        while let Some((at, head)) = self.heads.front().copied()
+        while let Some((at, head, digest)) = self.heads.front().copied()
             && at <= index
         {
             self.heads.pop_front();
-            self.settled = Some((head, head.digest()));
+            self.settled = Some((head, digest));
         }
         for id in self.touched.remove(&index).into_iter().flatten() {
             if self.open.get(&id) == Some(&index) {
@@ -125,7 +125,7 @@ impl Reads {
 
     /// Whether everything up to there has been voted on, or will not be.
     fn has_settled(&self, upto: u64) -> bool {
-        self.heads.front().is_none_or(|(index, _)| index.0 > upto)
+        self.heads.front().is_none_or(|(index, ..)| index.0 > upto)
     }
 }
 
@@ -133,7 +133,7 @@ impl Service {
     /// Takes a group of reads that need not go through the log; gives any other one back.
     pub(super) fn read(&mut self, group: Group) -> Option<Group> {
         match self.reads.modes.of_all(&group.requests) {
-            _ if !self.is_member() => Some(group),
+            _ if !self.is_member() || self.returning.is_some() || self.is_unproven() => Some(group),
             Mode::Voted => Some(group),
             Mode::Plain => {
                 let head = self.store.head();

@@ -1,8 +1,8 @@
 //! What this replica is in its group: a member or not, ready or not, draining, back from its log.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use steadfast_crosscheck::{Index, Node};
 use steadfast_group::gate::LetIn;
@@ -11,6 +11,29 @@ use tokio::sync::oneshot;
 
 use super::submit::IN_FLIGHT;
 use super::{BEHIND_MAX, Body, DRAIN, LOST, SILENT, Service, Stage};
+
+/// What a comparison says that f+1 replicas took part in.
+const FINISHED: &str = "\"finished\":true";
+
+/// How far this replica has executed, and for how long it has not gone on while others have.
+pub(super) struct Watermark {
+    executed: u64,
+    stood: Duration,
+    looked: Instant,
+    /// Half of the limit is over, and somebody has been told.
+    told: bool,
+}
+
+impl Watermark {
+    pub(super) fn at(executed: u64) -> Self {
+        Self {
+            executed,
+            stood: Duration::ZERO,
+            looked: Instant::now(),
+            told: false,
+        }
+    }
+}
 
 impl Service {
     /// A process that belongs to no group asks about this one's.
@@ -86,31 +109,50 @@ impl Service {
         std::process::exit(steadfast_integrity::exit::Own::Setup.code().into());
     }
 
-    /// Ends where this replica executes nothing of what the log has delivered, and f+1 others have gone on: they do without it, and what holds
-    /// it back here is nothing that they know of. Where all wait nobody ends, since what they wait for may still come.
+    /// Ends where this replica executes nothing of what the log has delivered while f+1 others go on: they do without it, and what holds it
+    /// back here is nothing that they know of. Time in which they could not do without it does not count.
     pub(super) fn end_if_stalled(&mut self) {
-        let (last, since) = self.watermark;
-        if self.executed != last || self.queue.is_empty() {
-            self.watermark = (self.executed, Instant::now());
+        let Some(limit) = self.watchdog else { return };
+        let mark = &mut self.watermark;
+        let since = std::mem::replace(&mut mark.looked, Instant::now());
+        if self.executed != mark.executed || self.queue.is_empty() {
+            *mark = Watermark::at(self.executed);
             return;
         }
-        let Some(limit) = self.watchdog.filter(|limit| since.elapsed() >= *limit) else {
+        let (executed, quorum) = (mark.executed, self.size / 2 + 1);
+        let others = self.members.keys().filter(|node| **node != self.me);
+        let alive = others.filter(|node| self.alive(**node)).count();
+        if alive < quorum || self.core.further(Index(executed)) < quorum {
             return;
+        }
+        let mark = &mut self.watermark;
+        mark.stood += since.elapsed();
+        let (entry, stood) = (mark.executed + 1, mark.stood);
+        let ends = stood >= limit;
+        let warns = stood >= limit / 2 && !std::mem::replace(&mut mark.told, true);
+        if !ends && !warns {
+            return;
+        }
+        let (event, what) = if ends {
+            (
+                "stalled",
+                "it ends, for a fresh process to take its place".to_owned(),
+            )
+        } else {
+            ("waits", format!("it ends at {} s", limit.as_secs()))
         };
-        if self.core.further(Index(last)) < self.size / 2 + 1 {
-            return;
-        }
         self.say(
             &format!(
-                "replica {} has executed nothing for {} s, and the others have: it ends, for a fresh process to take its place\n  waits: entry {}, for {}",
+                "replica {} has executed nothing for {:.1} s, and the others have: {what}\n  waits: entry {entry}, for {}",
                 self.slot,
-                limit.as_secs(),
-                last + 1,
+                stood.as_secs_f64(),
                 self.waits_for().join(", ")
             ),
-            &serde_json::json!({"event": "stalled", "replica": self.slot, "entry": last + 1, "waits_for": self.waits_for()}),
+            &serde_json::json!({"event": event, "replica": self.slot, "entry": entry, "waits_for": self.waits_for()}),
         );
-        std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
+        if ends {
+            std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
+        }
     }
 
     /// Why this replica should not be given requests, if so.
@@ -119,7 +161,7 @@ impl Service {
             Some("joining")
         } else if self.is_alone() {
             Some("mixed")
-        } else if self.returning.is_some() {
+        } else if self.returning.is_some() || self.is_unproven() {
             Some("joining")
         } else if self.drain.is_some() {
             Some("draining")
@@ -163,9 +205,10 @@ impl Service {
             .filter(|node| *node != self.me && self.alive(*node))
             .collect();
         let leads = self.engine.is_leader();
-        let idle = self.unacked.is_empty()
-            && self.reads_are_idle()
-            && self.out.values().all(|out| out.groups.is_empty());
+        let idle = self.busy.load(Ordering::Relaxed) == 0
+            && self.unacked.is_empty()
+            && self.collecting.is_empty()
+            && self.reads_are_idle();
         let Some(drain) = &mut self.drain else { return };
         let again = drain
             .handed_on
@@ -221,12 +264,38 @@ impl Service {
         let ended = again.compared.as_mut().map(oneshot::Receiver::try_recv);
         match ended {
             _ if !votes => self.returning = None,
-            Some(Ok(said)) if said.contains("\"complete\":true") => self.returning = None,
+            Some(Ok(said)) if said.contains(FINISHED) => {
+                self.returning = None;
+                self.core.compared();
+            }
             Some(Err(oneshot::error::TryRecvError::Empty)) => {}
             // Not yet, or not everybody has answered in time.
             _ if idle => {
                 let (reply, compared) = oneshot::channel();
                 again.compared = Some(compared);
+                self.verify(reply);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether something of this state was never voted on here: it is handed to nobody, and no request is taken until everything was compared.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.stage == Stage::Rdgx && self.core.is_unvoted()
+    }
+
+    /// Compares everything once where something was never voted on here.
+    pub(super) fn make_up(&mut self) {
+        if !self.is_unproven() || self.returning.is_some() {
+            self.made_up = None;
+            return;
+        }
+        match self.made_up.as_mut().map(oneshot::Receiver::try_recv) {
+            Some(Ok(said)) if said.contains(FINISHED) => self.core.compared(),
+            Some(Err(oneshot::error::TryRecvError::Empty)) => {}
+            _ if self.verify.is_none() && self.is_member() && self.engine.leader().is_some() => {
+                let (reply, made_up) = oneshot::channel();
+                self.made_up = Some(made_up);
                 self.verify(reply);
             }
             _ => {}

@@ -89,6 +89,10 @@ impl Service {
                 self.struck.0.insert(kind, bit);
                 Ok(())
             }
+            Target::Head { byte, bit } => {
+                self.store.strike_head(byte, bit);
+                Ok(())
+            }
             Target::Item {
                 key,
                 field,

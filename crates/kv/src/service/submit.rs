@@ -14,11 +14,14 @@ use crate::strike::Kind;
 pub(super) const IN_FLIGHT: usize = 8;
 /// Entries that have not come out of the log after this are submitted again.
 const RESUBMIT: Duration = Duration::from_millis(300);
+/// Clients wait no longer than this for a reply: as long as an entry waits for its vote, 2,000 ticks of 4 ms.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 pub(super) struct Unacked {
     pub(super) bytes: Vec<u8>,
     pub(super) groups: Waiting,
     pub(super) verify: bool,
+    since: Instant,
 }
 
 impl Service {
@@ -37,6 +40,7 @@ impl Service {
             && self.unacked.len() < IN_FLIGHT
             && self.is_member()
             && self.returning.is_none()
+            && !self.is_unproven()
         {
             let mut requests = Vec::new();
             let mut groups = Vec::new();
@@ -78,18 +82,46 @@ impl Service {
                 bytes,
                 groups,
                 verify,
+                since: Instant::now(),
             },
         );
         self.next += 1;
         self.engine.submit(leaves);
     }
 
-    /// Sends what has not come out of the log for too long once more.
+    /// Tells clients that their requests wait for too long: for an order, or for a repair that holds the log back here. What is in the log
+    /// stays there, so it may still be executed; what was only collected is dropped.
+    pub(super) fn give_up(&mut self) {
+        let late = |own: &Unacked| own.since.elapsed() >= PATIENCE;
+        let first = self.unacked.values().next();
+        if first.is_some_and(late) || self.collecting_since.elapsed() >= PATIENCE {
+            for group in self.collecting.drain(..) {
+                self.counts.refused += 1;
+                let why = "the request was not executed: those before it have waited too long";
+                let _ = group.reply.send(Err(why));
+            }
+            self.collected = 0;
+        }
+        for own in self.unacked.values_mut().filter(|own| late(own)) {
+            self.counts.refused += own.groups.len() as u64;
+            let why = "the request has waited too long, and may still be executed";
+            deliver(std::mem::take(&mut own.groups), Err(why));
+        }
+    }
+
+    /// Sends what has not come out of the log for too long once more. Where a repair holds the log back, less and less often: it has come, and
+    /// each copy waits as well.
     pub(super) fn submit_again(&mut self) {
-        if self.unacked.is_empty() || self.submitted_at.elapsed() <= RESUBMIT {
+        if self.submitted_at.elapsed() <= RESUBMIT * (1 << self.resubmits.min(4)) {
             return;
         }
         self.submitted_at = Instant::now();
+        self.fill_gap();
+        self.resubmits = if self.held.is_empty() {
+            0
+        } else {
+            self.resubmits + 1
+        };
         for (sequence, unacked) in &mut self.unacked {
             // Who executes entries in order waits for this number for ever: another entry takes it.
             if execute::opened(&unacked.bytes).is_none()
@@ -102,6 +134,30 @@ impl Service {
                 deliver(std::mem::take(&mut unacked.groups), Err(why));
             }
             self.engine.submit(unacked.bytes.clone());
+        }
+    }
+
+    /// Whoever executes entries in order waits for each number. One that was executed here alone, and undone by a repair since, is kept by
+    /// nobody: an empty entry takes it.
+    fn fill_gap(&mut self) {
+        let last = self.store.last(self.me.0);
+        if last + 1 >= self.next {
+            return;
+        }
+        let first = (last + 1).max(self.first);
+        let missing: Vec<u64> = (first..self.next)
+            .filter(|number| !self.unacked.contains_key(number))
+            .collect();
+        for number in missing {
+            if let Some(bytes) = sealed(self.me.0, number, Body::Requests(Vec::new())) {
+                let unacked = Unacked {
+                    bytes,
+                    groups: Waiting::new(),
+                    verify: false,
+                    since: Instant::now(),
+                };
+                self.unacked.insert(number, unacked);
+            }
         }
     }
 }

@@ -83,10 +83,13 @@ impl Service {
                 );
             }
             Action::Refresh(object, digest) => {
-                refresh(&mut self.store, object, digest);
                 let name = self.name(object, None);
+                if steadfast_crosscheck::Objects::intact(&self.store, object) {
+                    return;
+                }
+                refresh(&mut self.store, object, digest);
                 self.say(
-                    &format!("replica {}: the digest stored with {name} had changed; it is stored anew", self.slot),
+                    &format!("replica {}: {name} did not fit the digest stored with it, and is what was voted for; it is stored anew", self.slot),
                     &serde_json::json!({"event": "refreshed", "replica": self.slot, "object": name}),
                 );
             }
@@ -191,7 +194,11 @@ impl Service {
             && verify.indexes.contains(&index)
         {
             for name in &names {
-                verify.found.push(format!("replica {slots:?} {name}"));
+                verify.found.push(if slots.is_empty() {
+                    format!("every replica {name}")
+                } else {
+                    format!("replica {slots:?} {name}")
+                });
             }
         }
         let scrub = self.scrubs.contains(&index);
@@ -288,6 +295,9 @@ impl Service {
                         place.byte
                     )
                 }
+            }
+            (Some(was), None) if store::has_moved(was, id) => {
+                "its key had changed, so nobody found it".to_owned()
             }
             (Some(_), None) => "existed and should not".to_owned(),
             (None, Some(_)) => "was missing".to_owned(),

@@ -11,6 +11,13 @@ use crate::request::{Form, Request, VALUE_MAX, Verb};
 /// Expiry times up to this many seconds are relative, as in memcached.
 const RELATIVE_MAX: i64 = 60 * 60 * 24 * 30;
 
+/// Bytes that a reply may have: each replica makes and keeps all of them until the vote. 64 of the largest values.
+const SAID_MAX: usize = 64 * VALUE_MAX;
+/// Bytes of all replies of one entry after which its reads are refused.
+const ENTRY_SAID_MAX: usize = 4 * SAID_MAX;
+const TOO_MUCH: &[u8] =
+    b"SERVER_ERROR more than 64 MiB in one reply, or 256 MiB asked for at once: ask for fewer keys\r\n";
+
 impl Store {
     /// Shards that a request touches; nothing for all of them.
     pub(crate) fn shards_of(request: &Request) -> Option<Vec<usize>> {
@@ -66,17 +73,26 @@ impl Store {
         match seconds {
             0 => 0,
             ..0 => 1,
-            1..=RELATIVE_MAX => self.head.now_ms + seconds.unsigned_abs() * 1000,
-            _ => seconds.unsigned_abs() * 1000,
+            1..=RELATIVE_MAX => self
+                .head
+                .now_ms
+                .saturating_add(seconds.unsigned_abs() * 1000),
+            _ => seconds.unsigned_abs().saturating_mul(1000),
         }
     }
 
     /// Executes one request; its reply. One that has a number is executed once.
     pub(crate) fn execute(&mut self, request: &Request, delta: &mut Delta) -> Vec<u8> {
-        match once::of(request) {
+        let reads = matches!(request, Request::Get { .. } | Request::MetaGet { .. });
+        if reads && self.said >= ENTRY_SAID_MAX {
+            return TOO_MUCH.to_vec();
+        }
+        let reply = match once::of(request) {
             Some(once) => self.execute_once(once, request, delta),
             None => self.carry_out(request, delta),
-        }
+        };
+        self.said += reply.len();
+        reply
     }
 
     fn execute_once(&mut self, once: Once<'_>, request: &Request, delta: &mut Delta) -> Vec<u8> {
@@ -195,6 +211,9 @@ impl Store {
                 self.touch(key, expires, delta);
             }
             if let Some(view) = self.find(key, delta).1.and_then(Item::view) {
+                if reply.len() + view.value.len() > SAID_MAX {
+                    return TOO_MUCH.to_vec();
+                }
                 put_value(&view, with_cas, &mut reply);
             }
         }

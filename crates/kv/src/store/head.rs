@@ -22,6 +22,9 @@ pub(crate) struct Head {
     pub(crate) used: u64,
 }
 
+/// Bytes of a packed head: the chain and five numbers.
+pub(crate) const HEAD_LENGTH: usize = 16 + 5 * 8;
+
 impl Head {
     /// What a vote compares of it.
     pub(crate) fn digest(&self) -> Digest {

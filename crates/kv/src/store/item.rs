@@ -1,6 +1,6 @@
 //! An item: one buffer of bytes and its digest. Whatever the bytes are, reading them does not panic.
 
-use steadfast_crosscheck::Digest;
+use steadfast_crosscheck::{Digest, ObjectId};
 
 /// Of one entry in the table of a shard, rounded up: a key of 16 bytes, a vector of 24, a digest of 16, at 7/8 full at most.
 pub(super) const ENTRY: u64 = 72;
@@ -99,6 +99,11 @@ pub(super) fn view(bytes: &[u8]) -> Option<View<'_>> {
 /// The key in packed bytes, for reports.
 pub(crate) fn key_in(packed: &[u8]) -> Option<String> {
     view(packed).map(|view| String::from_utf8_lossy(view.key).into_owned())
+}
+
+/// Whether these bytes are an item, and no longer the one that belongs in this place.
+pub(crate) fn has_moved(packed: &[u8], object: ObjectId) -> bool {
+    view(packed).is_some_and(|view| super::item_id(view.key) != object)
 }
 
 /// What a byte of a packed item is.

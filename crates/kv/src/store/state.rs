@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use steadfast_crosscheck::{Digest, ObjectId};
+use steadfast_group::state;
 
 use super::item::{ENTRY, Item, view};
 use super::reply::Said;
-use super::{Delta, Head, SHARDS, Shard, Store, item_id, shard_of};
+use super::{Delta, Head, SHARDS, Session, Shard, Store, item_id, shard_of};
 use crate::once;
 use crate::request::KEY_MAX;
 use crate::saved::Saved;
@@ -70,8 +71,11 @@ impl Store {
     }
 
     /// Whether all items weigh what the head says, which everybody votes on with every entry: a state in which one is gone is handed to
-    /// nobody, since it would be gone in two replicas.
+    /// nobody, since it would be gone in two replicas. Nor is one whose head or sessions changed at rest: nothing would show it there.
     pub(crate) fn is_whole(&self) -> bool {
+        if !self.head_fits() || !self.sessions.values().all(|session| session.fits()) {
+            return false;
+        }
         let items = self.shards.iter().flatten();
         items.map(|(_, item)| item.weight()).sum::<u64>() == self.head.used
     }
@@ -85,7 +89,10 @@ impl Store {
             .map(|(id, item)| (*id, serde_bytes::Bytes::new(&item.bytes), item.digest.0))
             .collect();
         items.sort_unstable();
-        postcard::to_stdvec(&(self.head.pack(), &self.sessions, items)).unwrap_or_default()
+        let sessions = self.sessions.iter();
+        let sessions: BTreeMap<u64, u64> = sessions.map(|(id, it)| (*id, it.last)).collect();
+        let all = postcard::to_stdvec(&(self.head.pack(), sessions, items));
+        state::sealed(all.unwrap_or_default())
     }
 
     /// Takes the state of another replica. An item that did not fit its digest there is known here as one that nothing is known of: it must
@@ -96,6 +103,7 @@ impl Store {
             BTreeMap<u64, u64>,
             Vec<(u128, serde_bytes::ByteBuf, u128)>,
         );
+        let bytes = state::opened(bytes).ok_or("snapshot: it does not fit its digest")?;
         let (head, sessions, items): Parts =
             postcard::from_bytes(bytes).map_err(|why| format!("snapshot: {why}"))?;
         let head = Head::unpack(&head).ok_or("snapshot: its head is too short")?;
@@ -119,8 +127,11 @@ impl Store {
             .filter_map(|(id, item)| Some((item.cas()?, *id)))
             .collect();
         self.shards = shards;
-        self.head = head;
-        self.sessions = sessions;
+        self.set_head(head);
+        let sessions = sessions.into_iter();
+        self.sessions = sessions
+            .map(|(id, last)| (id, Session::new(last)))
+            .collect();
         Ok(())
     }
 }

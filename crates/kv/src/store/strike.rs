@@ -1,9 +1,20 @@
 //! Where a fault is made.
 
 use super::item::{Place, place};
-use super::{Store, item_id, shard_of};
+use super::{Head, Store, item_id, shard_of};
 
 impl Store {
+    /// Flips one bit of the head of the log, behind the back of its digest.
+    pub(crate) fn strike_head(&mut self, byte: usize, bit: u8) {
+        let mut bytes = self.head.pack();
+        if let Some(at) = bytes.get_mut(byte) {
+            *at ^= 1 << bit;
+        }
+        if let Some(head) = Head::unpack(&bytes) {
+            self.head = head;
+        }
+    }
+
     /// Flips one bit of an item's stored bytes, behind the back of its digest: an injected fault. Where it was hit.
     pub(crate) fn strike(
         &mut self,
@@ -15,15 +26,17 @@ impl Store {
         let id = item_id(key);
         let name = String::from_utf8_lossy(key).into_owned();
         let Some(item) = self.shards[shard_of(id)].get_mut(&id.0) else {
-            return Err(format!("object item:{name} does not exist here"));
+            let name = crate::once::name(&name).unwrap_or_else(|| format!("item:{name}"));
+            return Err(format!("object {name} does not exist here"));
         };
         let places: Vec<usize> = (0..item.bytes.len())
             .filter(|at| place(&item.bytes, *at).field == field)
             .collect();
         let Some(at) = places.get(byte).copied() else {
             return Err(format!(
-                "byte must be below {}, the length of {field} of item:{name}, found {byte}",
-                places.len()
+                "byte= must be below {}, the length of {field} of {}, found {byte}",
+                places.len(),
+                crate::once::name(&name).unwrap_or_else(|| format!("item:{name}"))
             ));
         };
         item.bytes[at] ^= 1 << bit;

@@ -9,6 +9,7 @@ fn run(store: &mut Store, text: &str) -> (String, Delta) {
     };
     let mut delta = Delta::default();
     let reply = store.execute(&request, &mut delta);
+    store.leave();
     (String::from_utf8(reply).unwrap(), delta)
 }
 

@@ -149,3 +149,25 @@ fn an_entry_has_as_many_requests_as_it_is_to_have() {
         );
     }
 }
+
+#[test]
+fn a_reply_that_no_replica_could_hold_is_refused_by_all_alike() {
+    let group = Group::start(&[]);
+    let mut line = group.connect(0);
+    line.set("a", &"x".repeat(1_000_000));
+    let many = |count: usize| format!("get{}\r\n", " a".repeat(count));
+    for _ in 0..3 {
+        assert!(
+            line.ask(&many(5000))
+                .starts_with("SERVER_ERROR more than 64 MiB")
+        );
+    }
+    // Twenty fit.
+    line.send(many(20).as_bytes());
+    let mut reply = vec![0; 20 * ("VALUE a 0 1000000\r\n".len() + 1_000_002) + 5];
+    line.0.read_exact(&mut reply).unwrap();
+    assert!(reply.ends_with(b"END\r\n"));
+    assert_eq!(group.status(1)["counts"]["mismatches"], 0);
+    // A number that is none is refused: without it the request would store whatever there is.
+    assert!(line.ask("ms a 1 Cx\r\ny\r\n").starts_with("CLIENT_ERROR"));
+}

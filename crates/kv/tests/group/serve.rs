@@ -502,3 +502,22 @@ fn a_group_is_upgraded_replica_by_replica_and_versions_are_never_called_wrong() 
         hosts.status(0)["counts"]["repairs"] == 1
     });
 }
+
+#[test]
+fn a_replica_that_is_told_to_end_finishes_the_reply_that_it_is_writing() {
+    let mut hosts = Hosts::new("drain", &[]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    let mut line = hosts.connect(1);
+    line.set("a", &"x".repeat(1_000_000));
+    line.send(format!("get{}\r\n", " a".repeat(40)).as_bytes());
+    // The reply has begun, and is far larger than what the sockets hold.
+    let mut reply = vec![0; 40 * ("VALUE a 0 1000000\r\n".len() + 1_000_002) + 5];
+    line.0.read_exact(&mut reply[..1000]).unwrap();
+    let pid = hosts.pid(1).to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    std::thread::sleep(Duration::from_millis(300));
+    line.0.read_exact(&mut reply[1000..]).unwrap();
+    assert!(reply.ends_with(b"END\r\n"));
+    assert!(hosts.wait_end(1).success());
+}

@@ -179,6 +179,7 @@ async fn two_orders(strikes: bool) {
                 object: head().id(),
                 digest: Digest::of(&right),
                 passive: false,
+                doubt: false,
             }];
             let again = false;
             let report = Message::Report {

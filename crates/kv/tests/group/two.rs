@@ -1,0 +1,172 @@
+//! Two replicas alive: nobody has a majority against the other, so what each found of its own objects decides. And what is said of the third.
+
+use super::serve::Hosts;
+use super::*;
+
+fn signal(pid: u32, signal: &str) {
+    let done = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(done.unwrap().success());
+}
+
+fn struck(hosts: &Hosts, replica: usize, clauses: &str) {
+    let strike = format!("sf strike replica={replica} {clauses}\r\n");
+    assert_eq!(hosts.connect(replica).ask(&strike), "STRUCK\r\n");
+}
+
+/// Three that are ready, of which the last has ended.
+fn two(name: &str) -> Hosts {
+    let mut hosts = Hosts::new(name, &["--scrub", "0"]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    hosts.end(2, "-KILL");
+    hosts.wait("the end of the third is known", || {
+        let members = hosts.status(0)["members"].clone();
+        let alive = members.as_array().unwrap().iter();
+        alive.filter(|member| member["alive"] == true).count() == 2
+            && hosts.status(0)["leader"]
+                .as_u64()
+                .is_some_and(|leader| leader < 2)
+    });
+    hosts
+}
+
+#[test]
+fn what_was_made_of_a_struck_object_is_decided_as_the_object_is() {
+    let hosts = two("two");
+    let mut lines = [hosts.connect(0), hosts.connect(1)];
+    // What each comes to differs in the struck replica: the item, the weight of all, the number of the last change.
+    let changes = [
+        ("5", "field=key byte=0 bit=0", "delete a\r\n", "DELETED\r\n"),
+        ("5", "byte=0 bit=6", "incr a 1\r\n", "6\r\n"),
+        (
+            "5",
+            "field=cas byte=0 bit=7",
+            "append a 0 0 1\r\n0\r\n",
+            "STORED\r\n",
+        ),
+        ("5", "field=expires byte=0 bit=0", "incr a 2\r\n", "7\r\n"),
+    ];
+    for (round, (value, place, change, said)) in changes.into_iter().enumerate() {
+        for asked in [0, 1] {
+            lines[asked].set("a", value);
+            struck(&hosts, 1, &format!("object=item:a {place}"));
+            assert_eq!(lines[asked].ask(change), said, "{place}, asked {asked}");
+            // And what follows from it, before and after the repair.
+            lines[asked].set("b", &format!("{round}{asked}"));
+            let cas = [0, 1].map(|replica| lines[replica].ask("mg b c v\r\n"));
+            let values = [0, 1].map(|replica| {
+                let mut value = String::new();
+                lines[replica].0.read_line(&mut value).unwrap();
+                value
+            });
+            assert_eq!(cas[0], cas[1], "{place}, asked {asked}");
+            assert_eq!(values[0], values[1]);
+        }
+    }
+    assert!(!hosts.heard("\"stuck\""), "{:?}", hosts.lines("stuck"));
+    for replica in [0, 1] {
+        assert_eq!(hosts.status(replica)["held"], 0);
+    }
+    assert!(hosts.status(1)["counts"]["repairs"].as_u64() >= Some(8));
+    assert_eq!(hosts.status(0)["counts"]["repairs"], 0);
+}
+
+#[test]
+fn a_struck_head_of_the_log_is_repaired_by_the_only_other_replica() {
+    let hosts = two("head");
+    let mut lines = [hosts.connect(0), hosts.connect(1)];
+    lines[0].set("a", "value");
+    // Of chain, time, number of the last change, flush, flush to come, bytes used.
+    for byte in [0, 16, 24, 32, 47, 48] {
+        struck(&hosts, 1, &format!("object=log:head byte={byte} bit=5"));
+        for line in &mut lines {
+            assert_eq!(line.get("a"), "value", "byte {byte}");
+            line.set("b", "more");
+        }
+    }
+    assert!(!hosts.heard("\"stuck\""), "{:?}", hosts.lines("stuck"));
+    assert_eq!(hosts.count("\"object\":\"log:head\""), 6);
+    assert_eq!(hosts.status(0)["counts"]["repairs"], 0);
+}
+
+#[test]
+fn what_was_not_compared_is_said() {
+    let mut hosts = Hosts::new("missing", &["--scrub", "0"]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    hosts.connect(0).set("a", "value");
+    let at = hosts.clients[0].to_string();
+    let secret = hosts.secret();
+    let verify = || kv().args(["verify", "--at", &at]).output().unwrap();
+    let said = verify();
+    assert_eq!(said.status.code(), Some(0));
+    assert!(text(&said.stdout).contains("compared in all replicas"));
+    // One that stands still, and holds a struck item.
+    struck(&hosts, 2, "object=item:a byte=0 bit=0");
+    signal(hosts.pid(2), "-STOP");
+    let said = verify();
+    assert_eq!(said.status.code(), Some(122), "{said:?}");
+    assert!(
+        text(&said.stdout).contains("not compared: replica 2"),
+        "{said:?}"
+    );
+    let file = hosts.dir.join("backup");
+    let saved = kv()
+        .arg("backup")
+        .arg(&file)
+        .args(["--at", &at, "--secret-file"])
+        .arg(&secret)
+        .output()
+        .unwrap();
+    assert!(saved.status.success(), "{saved:?}");
+    assert!(
+        text(&saved.stdout).contains("not compared: replica 2"),
+        "{saved:?}"
+    );
+    signal(hosts.pid(2), "-CONT");
+    hosts.wait_ready(2);
+    let said = verify();
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert_eq!(hosts.connect(2).get("a"), "value");
+}
+
+#[test]
+fn requests_that_nobody_can_order_end_with_an_error() {
+    let mut hosts = Hosts::new("alone", &["--scrub", "0"]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    let mut line = hosts.connect(0);
+    line.set("a", "value");
+    for stopped in [1, 2] {
+        signal(hosts.pid(stopped), "-STOP");
+    }
+    let began = Instant::now();
+    let said = line.ask("get a\r\n");
+    assert!(said.starts_with("SERVER_ERROR"), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    for stopped in [1, 2] {
+        signal(hosts.pid(stopped), "-CONT");
+    }
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    assert_eq!(line.get("a"), "value");
+}
+
+#[test]
+fn a_number_that_one_replica_alone_has_used_is_used_again() {
+    let mut hosts = Hosts::new("number", &["--scrub", "0"]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    let mut line = hosts.connect(2);
+    line.set("a", "old");
+    // The same bit at two of them: both execute nothing, and outvote the one that has executed its own entry.
+    for replica in [0, 1] {
+        struck(&hosts, replica, "queue=log bit=200");
+    }
+    let said = line.ask("set a 0 0 3\r\nnew\r\n");
+    assert!(said.starts_with("SERVER_ERROR"), "{said}");
+    line.set("b", "more");
+    assert_eq!(line.get("a"), "old");
+    assert_eq!(line.get("b"), "more");
+}
