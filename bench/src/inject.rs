@@ -68,7 +68,7 @@ pub struct Row {
     pub reachable: f64,
     pub reachable_step: f64,
     /// Runs a second: with a fault that never comes, and with drawn ones.
-    pub dummies_per_s: Option<f64>,
+    pub control_runs_per_s: Option<f64>,
     pub faults_per_s: Option<f64>,
     /// What became of the latter, by outcome.
     pub outcomes: std::collections::BTreeMap<String, u64>,
@@ -291,7 +291,7 @@ fn throughput(order: &Order, row: &mut Row) -> Result<()> {
             .and_then(dummy)
             .context("a drawn fault")?
     };
-    row.dummies_per_s = Some(rate(order, vec![line])?.0);
+    row.control_runs_per_s = Some(rate(order, vec![line])?.0);
     let (real, outcomes) = rate(order, Vec::new())?;
     row.faults_per_s = Some(real);
     row.outcomes = outcomes;
@@ -322,7 +322,7 @@ pub fn measure(
     interrupted: &dyn Fn() -> bool,
     says: &mut dyn FnMut(&str),
 ) -> Result<InjectReport> {
-    // Where the user of the box can read and its wardens can write: not below a home directory.
+    // Where the user of the sandbox can read and its processes can write: not below a home directory.
     let _ = fs::remove_dir_all(dir);
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
@@ -356,7 +356,7 @@ pub fn measure(
             instructions: 0,
             reachable: 0.0,
             reachable_step: 0.0,
-            dummies_per_s: None,
+            control_runs_per_s: None,
             faults_per_s: None,
             outcomes: std::collections::BTreeMap::new(),
         };
@@ -446,7 +446,7 @@ pub fn rows(report: &InjectReport) -> Vec<published::Row> {
         "runs",
         "runs a second, armed and never reached",
         "/s",
-        &|row| row.dummies_per_s,
+        &|row| row.control_runs_per_s,
     );
     let (same, all) = report.exact;
     if let (Ok(same), Ok(all)) = (u64::try_from(same), u64::try_from(all))
@@ -508,7 +508,7 @@ pub fn render(report: &InjectReport) -> String {
                 cell(Some(row.reachable * 100.0), 1.0, 2),
                 cell(Some(row.reachable_step * 100.0), 1.0, 2),
                 cell(Some(row.instructions as f64), 1e6, 1),
-                cell(row.dummies_per_s, 1.0, 1),
+                cell(row.control_runs_per_s, 1.0, 1),
                 cell(row.faults_per_s, 1.0, 1),
             ]
         })
@@ -550,7 +550,7 @@ pub fn render(report: &InjectReport) -> String {
         ),
         (
             "armed runs a second",
-            all(&|r| r.dummies_per_s),
+            all(&|r| r.control_runs_per_s),
             ">= 35 at 50 ms on 2 CPUs",
         ),
     ] {

@@ -295,7 +295,7 @@ fn counted(
         return Ok(counts);
     }
     for run in Dir::new(&dir).runs()?.into_values() {
-        let of = counts.entry(run.stratum).or_default();
+        let of = counts.entry(run.fault_type).or_default();
         *of.entry(run.outcome.word().to_owned()).or_default() += 1;
     }
     Ok(counts)

@@ -6,7 +6,7 @@
 //! | a link leads to a file, and to a heading if it names one | every page |
 //! | `docs/index.md` answers thirty questions at least, each by a page that exists | that page |
 //! | the front pages stay short | [`LENGTHS`] |
-//! | retired words (`docs/glossary.md`) are gone | every page, and the folders of [`CLEAN`] |
+//! | retired words (`docs/glossary.md`) are gone | every page, every source file |
 //! | a page that code names exists | every source file |
 //! | modules use each other in no circle | every crate |
 //! | a public item is named somewhere else | all Rust |
@@ -52,16 +52,6 @@ const RETIRED: [(&str, &str); 10] = [
     ("dummies", "control runs"),
 ];
 
-/// Folders whose source has none of the retired words; the others follow.
-const CLEAN: [&str; 6] = [
-    "crates/model/",
-    "crates/patch/",
-    "crates/inside/",
-    "demo/",
-    "workloads/",
-    "guests/",
-];
-
 const SOURCES: [&str; 9] = ["rs", "c", "h", "S", "def", "cpp", "policy", "toml", "cc"];
 
 /// Every complaint about the repository.
@@ -88,15 +78,13 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
             pages.insert(file.clone(), text);
             continue;
         }
-        // The tests of this file name pages that do not exist.
+        // This file names what is retired, and its tests name pages that do not exist.
         if file != "xtask/src/tidy.rs" {
             complaints.extend(pointers(file, &text, is_file));
+            complaints.extend(retired(file, &text));
         }
         if extension == "rs" {
             rust.insert(file.clone(), text.clone());
-        }
-        if CLEAN.iter().any(|folder| file.starts_with(folder)) {
-            complaints.extend(retired(file, &text));
         }
     }
     complaints.extend(check_pages(&pages, is_file));
@@ -305,7 +293,7 @@ fn too_long(file: &str, line: usize, words: usize) -> Option<Complaint> {
 fn retired(file: &str, text: &str) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (at, line) in text.lines().enumerate() {
-        for word in line.split(|c: char| !c.is_alphanumeric()) {
+        for word in words(line) {
             let found = RETIRED
                 .iter()
                 .find(|(gone, _)| word.eq_ignore_ascii_case(gone));
@@ -319,6 +307,21 @@ fn retired(file: &str, text: &str) -> Vec<Complaint> {
         }
     }
     complaints
+}
+
+/// The words of a line, those of names in snake case and camel case apart.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric()).flat_map(|name| {
+        let begins = name.char_indices().zip(name.chars().skip(1));
+        let humps = begins.filter(|((_, before), c)| before.is_lowercase() && c.is_uppercase());
+        let mut at = 0;
+        let mut ends: Vec<usize> = humps
+            .map(|((i, before), _)| i + before.len_utf8())
+            .collect();
+        ends.push(name.len());
+        ends.into_iter()
+            .map(move |end| &name[std::mem::replace(&mut at, end)..end])
+    })
 }
 
 /// The anchor of a heading, as code hosts make it.
@@ -498,6 +501,16 @@ mod tests {
             ["a.md:1 the word \"sentry\" is retired: job control (docs/glossary.md)"]
         );
         assert_eq!(whys(&[("a.md", "Registration, operation.\n")]), [""; 0]);
+        let names = "fn post_sentry() -> OtherStratum { jailed(RATIONS) }";
+        let found = retired("a.rs", names);
+        let whys: Vec<&str> = found.iter().map(|found| found.why.as_str()).collect();
+        assert_eq!(
+            whys,
+            [
+                "the word \"sentry\" is retired: job control (docs/glossary.md)",
+                "the word \"stratum\" is retired: fault type (docs/glossary.md)"
+            ]
+        );
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub struct Ask {
 pub struct Line {
     pub program: String,
     pub victim: String,
-    pub stratum: String,
+    pub fault_type: String,
     pub outcomes: BTreeMap<Outcome, u64>,
 }
 
@@ -187,18 +187,18 @@ fn count(program: &str, victim: Victim, place: &Path, report: &mut FlipsReport) 
     let dir = Dir::new(place);
     let mut by: BTreeMap<String, BTreeMap<Outcome, u64>> = BTreeMap::new();
     for run in dir.runs()?.into_values() {
-        let outcomes = by.entry(run.stratum).or_default();
+        let outcomes = by.entry(run.fault_type).or_default();
         *outcomes.entry(run.outcome.outcome()).or_default() += 1;
         report
             .latency_ns
             .extend(run.detection.and_then(|detection| detection.latency_ns));
     }
-    for stratum in dir.campaign()?.strata {
-        if let Some(outcomes) = by.remove(&stratum.name) {
+    for fault_type in dir.campaign()?.fault_types {
+        if let Some(outcomes) = by.remove(&fault_type.name) {
             report.lines.push(Line {
                 program: program.into(),
                 victim: victim.word().into(),
-                stratum: stratum.name,
+                fault_type: fault_type.name,
                 outcomes,
             });
         }
@@ -249,7 +249,7 @@ pub fn render(report: &FlipsReport) -> String {
     }
     out.push_str("  wrong of valid\n");
     for line in &report.lines {
-        let _ = write!(out, "{:10} {:14}", line.program, line.stratum);
+        let _ = write!(out, "{:10} {:14}", line.program, line.fault_type);
         for outcome in SHOWN {
             let n = line.outcomes.get(&outcome).copied().unwrap_or(0);
             let _ = write!(out, " {n:>9}");
@@ -307,8 +307,9 @@ pub fn rows(report: &FlipsReport) -> Vec<Row> {
     }
     // Half of what protects is no row of the whole.
     if struck("agent") && struck("log") {
-        let all =
-            of(&|line| matches!(line.victim.as_str(), "agent" | "log") && line.stratum != "window");
+        let all = of(&|line| {
+            matches!(line.victim.as_str(), "agent" | "log") && line.fault_type != "window"
+        });
         let (wrong, both) = (all.wrong, all.wrong + all.ends);
         out.push(share(
             "agent.bytes",
@@ -323,7 +324,7 @@ pub fn rows(report: &FlipsReport) -> Vec<Row> {
             both,
             all,
         ));
-        let all = of(&|line| line.stratum == "window");
+        let all = of(&|line| line.fault_type == "window");
         let what = "flips struck on purpose between vote and effect";
         out.push(share(
             "window.bytes",
@@ -339,17 +340,16 @@ pub fn rows(report: &FlipsReport) -> Vec<Row> {
         ));
     }
     if struck("processes") {
-        let one = ["keeper", "sentry", "launcher", "arena"];
-        let all = of(&|line| one.contains(&line.stratum.as_str()));
-        let beside =
-            "one fault in what stands beside the replicas: keeper, sentry, launcher, planted code";
+        let one = ["keeper", "job_control", "launcher", "arena"];
+        let all = of(&|line| one.contains(&line.fault_type.as_str()));
+        let beside = "one fault in what stands beside the replicas: keeper, job control, launcher, planted code";
         out.push(share(
             "rest",
             &format!("wrong bytes, {beside}"),
             all.wrong,
             all,
         ));
-        let all = of(&|line| line.stratum == "launcher");
+        let all = of(&|line| line.fault_type == "launcher");
         let what = "runs that ended with their launcher, of faults in it";
         out.push(share("rest.launcher", what, all.ends, all));
         for (key, name, what) in [
@@ -357,7 +357,7 @@ pub fn rows(report: &FlipsReport) -> Vec<Row> {
             ("two.repair", "repair", "a replica and its repair"),
             ("two.replicas", "pair", "both of two replicas"),
         ] {
-            let all = of(&|line| line.stratum == name);
+            let all = of(&|line| line.fault_type == name);
             out.push(share(
                 key,
                 &format!("wrong of two faults: {what}"),
@@ -373,11 +373,11 @@ pub fn rows(report: &FlipsReport) -> Vec<Row> {
 mod tests {
     use super::*;
 
-    fn line(victim: &str, stratum: &str, outcomes: &[(Outcome, u64)]) -> Line {
+    fn line(victim: &str, fault_type: &str, outcomes: &[(Outcome, u64)]) -> Line {
         Line {
             program: "sort".into(),
             victim: victim.into(),
-            stratum: stratum.into(),
+            fault_type: fault_type.into(),
             outcomes: outcomes.iter().copied().collect(),
         }
     }

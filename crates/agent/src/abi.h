@@ -443,8 +443,8 @@ struct sf_group {
 	uint32_t dying;  /* a signal that ends the program waits for the leader's next event */
 	uint32_t undo_n; /* pages kept at SF_OFF_UNDO */
 	uint32_t remade; /* the leader was made anew: its copies of files are memory of its own */
-	/* Between launcher and sentry: crates/replica/src/sentry.rs. */
-	uint32_t beat, standstill, sentry_bell, sentry_ask, sentry_answer;
+	/* Between launcher and job control: crates/replica/src/job_control.rs. */
+	uint32_t beat, standstill, job_bell, job_ask, job_answer;
 	uint64_t copy_tsc; /* ticks that copying a page at the first store after a snapshot takes */
 	uint64_t copied; /* page faults of the follower that left the snapshot, since then */
 	/* Complements of words on which the launcher acts, each stored before its word: a word

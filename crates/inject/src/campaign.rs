@@ -1,7 +1,7 @@
 //! A campaign from its command to its last line.
 //!
 //! ```text
-//!   golden runs ──► profile, twice ──► plan ──► audit ──► dummies ──► runs
+//!   golden runs ──► profile, twice ──► plan ──► audit ──► control runs ──► runs
 //!   (stable?)       (native counts)   (drawn)  (n exists?) (limits)   (one line each)
 //! ```
 //!
@@ -45,8 +45,8 @@ use crate::judge::Captured;
 use crate::module::Module;
 use crate::payload;
 use crate::record::{
-    self, Campaign, Dir, Dummies, Engine, Golden, Limits, Planned, Protection, RecordError, Run,
-    SCHEMA,
+    self, Campaign, ControlRuns, Dir, Engine, Golden, Limits, Planned, Protection, RecordError,
+    Run, SCHEMA,
 };
 use crate::sandbox::{Ask, Sandbox, SandboxError, Tell};
 use crate::scratch::{self, Held, Scratch};
@@ -262,7 +262,7 @@ impl Field {
                 Engine::Run
             },
             population: drafted.population.clone(),
-            strata: drafted.strata.clone(),
+            fault_types: drafted.fault_types.clone(),
             planned: drafted.plan.len() as u64,
             shard: order.shard,
             golden,
@@ -273,7 +273,7 @@ impl Field {
                 .into_iter()
                 .chain(open.into_iter().map(|o| format!("not closed: {o}")))
                 .collect(),
-            dummies: Dummies::default(),
+            control_runs: ControlRuns::default(),
         }
     }
 }
@@ -340,7 +340,7 @@ impl Running {
             }
         }
         tell(Progress::Stage("runs with faults that never come".into()));
-        running.dummies()?;
+        running.control_runs()?;
         running.dir.write_plan(&running.plan)?;
         running.dir.write_campaign(&running.campaign)?;
         Ok(running)

@@ -161,7 +161,7 @@ fn unchecked(order: &Order) -> Result<[Answer; 4], CampaignError> {
     let (mut running, runs) = carried_out(order)?;
     let (sdc, fired) = (count(&runs, Outcome::Sdc), fired(&runs));
     let planned = running.campaign.planned;
-    let dummies = running.campaign.dummies;
+    let control_runs = running.campaign.control_runs;
     let (closed, open) = running.isolation()?;
     Ok([
         Answer {
@@ -176,8 +176,8 @@ fn unchecked(order: &Order) -> Result<[Answer; 4], CampaignError> {
         },
         Answer {
             name: "armed runs without a fault are as bare ones",
-            ok: dummies.masked == dummies.runs && dummies.false_alarms == 0,
-            found: format!("{} of {} masked", dummies.masked, dummies.runs),
+            ok: control_runs.masked == control_runs.runs && control_runs.false_alarms == 0,
+            found: format!("{} of {} masked", control_runs.masked, control_runs.runs),
         },
         Answer {
             name: "faulty programs are boxed in",

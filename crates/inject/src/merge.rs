@@ -190,13 +190,19 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
 
 /// What is added up or widened.
 fn add(whole: &mut Campaign, part: &Campaign) {
-    whole.dummies.runs += part.dummies.runs;
-    whole.dummies.masked += part.dummies.masked;
-    whole.dummies.false_alarms += part.dummies.false_alarms;
+    whole.control_runs.runs += part.control_runs.runs;
+    whole.control_runs.masked += part.control_runs.masked;
+    whole.control_runs.false_alarms += part.control_runs.false_alarms;
     whole.golden.runs += part.golden.runs;
     for (sum, one) in [
-        (&mut whole.dummies.wall_ns_p50, part.dummies.wall_ns_p50),
-        (&mut whole.dummies.wall_ns_p99, part.dummies.wall_ns_p99),
+        (
+            &mut whole.control_runs.wall_ns_p50,
+            part.control_runs.wall_ns_p50,
+        ),
+        (
+            &mut whole.control_runs.wall_ns_p99,
+            part.control_runs.wall_ns_p99,
+        ),
         (&mut whole.golden.wall_ns_max, part.golden.wall_ns_max),
         (&mut whole.golden.cpu_ns_max, part.golden.cpu_ns_max),
         (&mut whole.limits.wall_ns, part.limits.wall_ns),
@@ -256,7 +262,7 @@ fn same(a: &Campaign, b: &Campaign, paths: (&Path, &Path)) -> Result<(), MergeEr
         ..campaign.population.clone()
     };
     equal("the population", &counted(a), &counted(b))?;
-    equal("the fault types", &a.strata, &b.strata)?;
+    equal("the fault types", &a.fault_types, &b.fault_types)?;
     equal("the comparator", &a.comparator, &b.comparator)?;
     equal("the files of state", &a.state, &b.state)?;
     equal("the golden status", &a.golden.status, &b.golden.status)?;

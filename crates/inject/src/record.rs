@@ -27,12 +27,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::fault::Fault;
 use steadfast_integrity::outcome::Leaf;
-pub use steadfast_report::results::{Detection, Group as Stratum, Machine, Place};
+pub use steadfast_report::results::{Detection, Group as FaultType, Machine, Place};
 
 use crate::victim::{Strike, Victim};
 
 /// The version of all files of a campaign directory.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// `campaign.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub struct Campaign {
     /// What faults are drawn from.
     pub population: Population,
     /// One for each fault type, in the order of the plan.
-    pub strata: Vec<Stratum>,
+    pub fault_types: Vec<FaultType>,
     /// Lines of `plan.jsonl`, over all shards.
     pub planned: u64,
     /// Which part of the plan this directory runs: ids with `id % of == index`.
@@ -87,7 +87,7 @@ pub struct Campaign {
     /// What the box around each run could and could not close off.
     pub sandbox: Vec<String>,
     /// Runs that were armed with a fault that cannot fire: the base of limits and false alarms.
-    pub dummies: Dummies,
+    pub control_runs: ControlRuns,
 }
 
 /// What stands between a fault and the output.
@@ -291,7 +291,7 @@ pub struct Limits {
 
 /// Armed with a fault that is never reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dummies {
+pub struct ControlRuns {
     /// How many.
     pub runs: u64,
     /// Those with output, status and silence as the golden run has them. The rest are
@@ -328,8 +328,8 @@ pub struct Planned {
     pub schema: u32,
     /// From 0, without gaps over all shards.
     pub id: u64,
-    /// Name of its [`Stratum`].
-    pub stratum: String,
+    /// Name of its [`FaultType`].
+    pub fault_type: String,
     /// The faults of the run, `; ` between several.
     pub fault: String,
     /// Where the first of them strikes; nothing for triggers that are not a place.
@@ -359,8 +359,8 @@ pub struct Run {
     pub schema: u32,
     /// The plan's id.
     pub id: u64,
-    /// Name of its stratum, as in the plan.
-    pub stratum: String,
+    /// Name of its fault type, as in the plan.
+    pub fault_type: String,
     /// What became of it.
     pub outcome: Leaf,
     /// Times that its faults fired.
@@ -420,7 +420,7 @@ impl Run {
         Self {
             schema: SCHEMA,
             id: planned.id,
-            stratum: planned.stratum.clone(),
+            fault_type: planned.fault_type.clone(),
             outcome,
             hits: 0,
             fired: Vec::new(),
@@ -719,11 +719,14 @@ fn value<T: DeserializeOwned>(path: &Path, line: u64, text: &str) -> Result<T, R
     };
     let version: Version = serde_json::from_str(text)
         .map_err(|why| wrong("a JSON object with a schema", why.to_string()))?;
-    if version.schema > SCHEMA {
-        return Err(wrong(
-            "schema 1, or a newer steadfast",
-            version.schema.to_string(),
-        ));
+    // Schema 1 had other names; no release wrote it.
+    if version.schema != SCHEMA {
+        let needed = if version.schema > SCHEMA {
+            "schema 2, or a newer steadfast"
+        } else {
+            "schema 2, or a new campaign (before 0.1.0 the names were others)"
+        };
+        return Err(wrong(needed, version.schema.to_string()));
     }
     serde_json::from_str(text).map_err(|why| {
         wrong(

@@ -35,7 +35,7 @@ pub enum ResultsError {
     #[error(
         "{dir}: run {id} is of fault type '{planned}' in the plan and '{found}' in the results"
     )]
-    OtherStratum {
+    OtherFaultType {
         /// Which directory.
         dir: String,
         /// The run.
@@ -58,8 +58,8 @@ pub enum ResultsError {
         of: u32,
     },
     /// A fault type that the campaign does not list.
-    #[error("{dir}: fault type '{name}' of the plan is needed among the campaign's strata")]
-    NoStratum {
+    #[error("{dir}: fault type '{name}' of the plan is needed among the campaign's `fault_types`")]
+    NoFaultType {
         /// Which directory.
         dir: String,
         /// The name.
@@ -95,17 +95,17 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
     let campaign = dir.campaign()?;
     let plan = dir.plan()?;
     let group_of: BTreeMap<&str, usize> = campaign
-        .strata
+        .fault_types
         .iter()
         .enumerate()
-        .map(|(at, stratum)| (stratum.name.as_str(), at))
+        .map(|(at, fault_type)| (fault_type.name.as_str(), at))
         .collect();
     let mut by_id = BTreeMap::new();
     for line in &plan {
-        if !group_of.contains_key(line.stratum.as_str()) {
-            return Err(ResultsError::NoStratum {
+        if !group_of.contains_key(line.fault_type.as_str()) {
+            return Err(ResultsError::NoFaultType {
                 dir: name.to_owned(),
-                name: line.stratum.clone(),
+                name: line.fault_type.clone(),
             });
         }
         by_id.insert(line.id, line);
@@ -119,12 +119,12 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
                 last: plan.iter().map(|line| line.id).max().unwrap_or(0),
             });
         };
-        if planned.stratum != run.stratum {
-            return Err(ResultsError::OtherStratum {
+        if planned.fault_type != run.fault_type {
+            return Err(ResultsError::OtherFaultType {
                 dir: name.to_owned(),
                 id,
-                planned: planned.stratum.clone(),
-                found: run.stratum,
+                planned: planned.fault_type.clone(),
+                found: run.fault_type,
             });
         }
         if !campaign.shard.has(id) {
@@ -137,7 +137,7 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
         }
         runs.push(Run {
             id,
-            group: group_of[planned.stratum.as_str()],
+            group: group_of[planned.fault_type.as_str()],
             leaf: run.outcome,
             fault: planned.told(),
             replay: format!("steadfast inject replay {} {id}", quoted(name)),
@@ -173,7 +173,7 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             unstable: population.unstable,
             sites: population.sites,
         },
-        groups: campaign.strata.clone(),
+        groups: campaign.fault_types.clone(),
         functions,
         planned: plan
             .iter()
@@ -181,9 +181,9 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             .count() as u64,
         runs,
         control: ControlCount {
-            runs: campaign.dummies.runs,
-            masked: campaign.dummies.masked,
-            false_alarms: campaign.dummies.false_alarms,
+            runs: campaign.control_runs.runs,
+            masked: campaign.control_runs.masked,
+            false_alarms: campaign.control_runs.false_alarms,
         },
         provenance: provenance(campaign, &parts(dir)?),
     })

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   sandbox ── server (planted, untraced)
-//!      └── conductor: ready? ──► client: a command, or the built-in one ──► stop signal ──► server
+//!      └── driver: ready? ──► client: a command, or the built-in one ──► stop signal ──► server
 //! ```
 //!
-//! The conductor is a helper of the sandbox inside the box. It ends the server when the client is
+//! The driver is a process of the sandbox beside the server. It ends the server when the client is
 //! done, so that to every engine a server is a program that ends.
 //!
 //! Under `steadfast run` the server is the whole group: the stop signal goes to its launcher, which hands
@@ -187,7 +187,7 @@ pub enum Talk {
     Wrong,
 }
 
-/// What the conductor has seen.
+/// What the driver has seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// From the server's start until it was ready.
@@ -204,7 +204,7 @@ pub struct Served {
     pub answered: u64,
 }
 
-/// What a run needs to conduct.
+/// What a run needs to drive the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Stage {
     pub(crate) driver: Driver,
@@ -235,8 +235,8 @@ impl Stage {
         })
     }
 
-    /// The conductor's life. `start` starts a command inside the box with a file as its output.
-    pub(crate) fn conduct(
+    /// The life of the driver. `start` starts a command inside the box with a file as its output.
+    pub(crate) fn drive(
         &self,
         server: i32,
         scratch: &Path,
@@ -566,9 +566,9 @@ fn waits(line: &str, port: u16) -> bool {
     at == Some(port) && matches!(words.nth(1), Some("0A" | "07"))
 }
 
-/// Waits for the server and for its conductor, then ends everything. A client that still gets
+/// Waits for the server and for its driver, then ends everything. A client that still gets
 /// answers is waited for: the machine is slow, the server is not hung.
-pub(crate) fn finish(scratch: &Path, server: i32, conductor: i32, limit: Duration) -> Ended {
+pub(crate) fn finish(scratch: &Path, server: i32, driver_pid: i32, limit: Duration) -> Ended {
     // Ten times the limit, or a server that answers for ever would hold the campaign up.
     const PATIENCE: usize = 10;
     let answers = || -> u64 {
@@ -591,16 +591,16 @@ pub(crate) fn finish(scratch: &Path, server: i32, conductor: i32, limit: Duratio
     } else {
         deadline.saturating_duration_since(Instant::now())
     };
-    let client = sandbox::await_end(conductor, left);
+    let client = sandbox::await_end(driver_pid, left);
     let main = ended.timed_out.then_some(server);
     sandbox::end_all(&mut ended, main);
     if client.timed_out {
-        sandbox::end_all(&mut Ended::default(), Some(conductor));
+        sandbox::end_all(&mut Ended::default(), Some(driver_pid));
     }
     ended
 }
 
-/// What the conductor left.
+/// What the driver left.
 pub(crate) fn served(scratch: &Path) -> Served {
     fs::read(scratch.join("served"))
         .ok()

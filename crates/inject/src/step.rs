@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register as Name};
 use steadfast_integrity::fault::{
-    Bits, Change, Effect, Fault, Hits, Lasting, MemBase, MemExpr, Mishap, Moment, Register, Target,
-    Trigger,
+    Bits, Change, Effect, Fault, Hits, Incident, Lasting, MemBase, MemExpr, Moment, Register,
+    Target, Trigger,
 };
 use steadfast_sys::ptrace::{Regs, Stopped, TRAP_HWBKPT, Waited};
 use steadfast_sys::sandbox::{self, Ended, Trapped};
@@ -587,7 +587,7 @@ impl Struck<'_> {
                 Target::Data(_) => Ok(Ok(stop)),
             },
             Effect::Storage(_) => Ok(Ok(stop)),
-            Effect::Mishap(mishap) => self.mishap(insn, stop, *mishap),
+            Effect::Incident(incident) => self.incident(insn, stop, *incident),
             Effect::Kill(signal) => {
                 self.record(0, 0);
                 // With the resumption: who is dead already cannot be let go.
@@ -770,11 +770,11 @@ impl Struck<'_> {
         Ok(Ok(stop))
     }
 
-    fn mishap(&mut self, insn: &Instruction, stop: Stopped, mishap: Mishap) -> Stands {
+    fn incident(&mut self, insn: &Instruction, stop: Stopped, incident: Incident) -> Stands {
         let mut regs = stop.regs().map_err(os)?;
-        match mishap {
-            Mishap::Skip => regs.rip = insn.next_ip(),
-            Mishap::Invert => {
+        match incident {
+            Incident::Skip => regs.rip = insn.next_ip(),
+            Incident::Invert => {
                 // Run it, then go where it did not.
                 let taken = insn.near_branch_target();
                 let stop = match self.behind(insn, stop)? {
@@ -791,7 +791,7 @@ impl Struck<'_> {
                 stop.set_regs(&regs).map_err(os)?;
                 return Ok(Ok(stop));
             }
-            Mishap::Repeat => {
+            Incident::Repeat => {
                 let stop = match self.behind(insn, stop)? {
                     Ok(stop) => stop,
                     Err(ended) => return Ok(Err(ended)),
@@ -802,9 +802,9 @@ impl Struck<'_> {
                 stop.set_regs(&regs).map_err(os)?;
                 return self.behind(insn, stop);
             }
-            Mishap::Crash | Mishap::Hang => {
+            Incident::Crash | Incident::Hang => {
                 let mut stop = stop;
-                let code: &[u8] = if mishap == Mishap::Crash {
+                let code: &[u8] = if incident == Incident::Crash {
                     &[0x0f, 0x0b]
                 } else {
                     &[0xeb, 0xfe]
@@ -813,7 +813,7 @@ impl Struck<'_> {
                 self.record(0, 0);
                 return Ok(Ok(stop));
             }
-            Mishap::Stop => {
+            Incident::Stop => {
                 steadfast_sys::child::kill(stop.pid(), libc::SIGSTOP);
             }
         }

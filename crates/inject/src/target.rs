@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//!  1. Every run of a campaign, golden and dummies included, is started the same way, so none
+//!  1. Every run of a campaign, golden and control runs included, is started the same way, so none
 //!     differs from another by its environment.
 //!  2. The scratch directory is emptied before each run, and everything alive in the sandbox is
 //!     killed after it.
@@ -179,7 +179,7 @@ pub struct Bench {
     /// How a server is driven.
     stage: Option<Stage>,
     /// The process that drives it in this run.
-    conductor: Cell<Option<i32>>,
+    driver_pid: Cell<Option<i32>>,
     /// Faults of the next run that are bound to a process or a thread of it.
     bound: RefCell<Vec<Bound>>,
     /// What the watcher of transfers does in the next run, if there is one.
@@ -211,7 +211,7 @@ impl Bench {
                 .as_ref()
                 .map(|driver| Stage::set(driver, spec.nested))
                 .transpose()?,
-            conductor: Cell::new(None),
+            driver_pid: Cell::new(None),
             bound: RefCell::default(),
             task: RefCell::default(),
             spec,
@@ -252,7 +252,7 @@ impl Bench {
                 return Err(error);
             }
             self.spec.lay_out(&dir)?;
-            // What a hardened program leaves for its judge, and a conductor; outputs that a faulty program has
+            // What a hardened program leaves for its judge, and the driver; outputs that a faulty program has
             // closed to its user could not be opened again.
             File::create(self.scratch.join("events"))?;
             let gone = |name: &str| match fs::remove_file(self.scratch.join(name)) {
@@ -312,9 +312,9 @@ impl Bench {
                 self.begin(path, argv, streams, limit, false, None)
                     .map_err(io::Error::other)
             };
-            let conductor = sandbox::aside(|| stage.conduct(pid, &self.scratch, &client))
+            let driver_pid = sandbox::aside(|| stage.drive(pid, &self.scratch, &client))
                 .map_err(os("a process is needed"))?;
-            self.conductor.set(Some(conductor));
+            self.driver_pid.set(Some(driver_pid));
         }
         Ok(pid)
     }
@@ -474,7 +474,7 @@ impl Bench {
         let at = Instant::now();
         let pid = self.start(limit, false)?;
         let setup = at.elapsed();
-        sandbox::aside(|| strike::conduct(pid, &self.scratch, strike, after))
+        sandbox::aside(|| strike::wait_and_strike(pid, &self.scratch, strike, after))
             .map_err(os("a process that strikes is needed"))?;
         let ended = self.finish(pid, limit);
         let hits = strike::told(&self.scratch).map(|place| Hit {
@@ -652,15 +652,15 @@ impl Bench {
     /// After the end of a target that was followed: who is followed is waited for together with everybody
     /// else, so its client may have been collected already.
     pub(crate) fn followed(&self, pid: i32, mut ended: Ended, limit: Duration) -> Ended {
-        if let Some(conductor) = self.conductor.take() {
+        if let Some(driver_pid) = self.driver_pid.take() {
             let left = if ended.timed_out {
                 Duration::ZERO
             } else {
                 limit
             };
-            let lives = steadfast_sys::child::is_child(conductor);
-            if lives && sandbox::await_end(conductor, left).timed_out {
-                sandbox::end_all(&mut Ended::default(), Some(conductor));
+            let lives = steadfast_sys::child::is_child(driver_pid);
+            if lives && sandbox::await_end(driver_pid, left).timed_out {
+                sandbox::end_all(&mut Ended::default(), Some(driver_pid));
             }
         }
         sandbox::end_all(&mut ended, Some(pid));
@@ -669,16 +669,16 @@ impl Bench {
 
     /// Waits for the target's end, and its client's; nothing is alive in the box afterwards.
     pub(crate) fn finish(&self, pid: i32, limit: Duration) -> Ended {
-        match self.conductor.take() {
-            Some(conductor) => server::finish(&self.scratch, pid, conductor, limit),
+        match self.driver_pid.take() {
+            Some(driver_pid) => server::finish(&self.scratch, pid, driver_pid, limit),
             None => sandbox::finish(pid, limit),
         }
     }
 
     /// Waits for the client of a server that has ended.
     pub(crate) fn settle(&self, limit: Duration) {
-        if let Some(conductor) = self.conductor.take() {
-            sandbox::await_end(conductor, limit);
+        if let Some(driver_pid) = self.driver_pid.take() {
+            sandbox::await_end(driver_pid, limit);
         }
     }
 
@@ -686,7 +686,7 @@ impl Bench {
     pub(crate) fn tell(&self, mut ran: Ran) -> Ran {
         if self.stage.is_some() {
             let served = server::served(&self.scratch);
-            // It was ended by its conductor; how the client ended says how the run did.
+            // It was ended by its driver; how the client ended says how the run did.
             if served.lived {
                 (ran.status, ran.signal) = (served.status, None);
             }

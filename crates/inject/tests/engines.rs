@@ -188,7 +188,7 @@ fn addresses_may_differ_from_run_to_run() {
     // Where the program lies has 28 bits of chance, twelve of them in these digits: 55555 without.
     let places: std::collections::BTreeSet<_> = runs
         .values()
-        .filter(|run| run.stratum == "cf")
+        .filter(|run| run.fault_type == "cf")
         .flat_map(|run| &run.fired)
         .filter_map(|fired| Some(fired.before.as_deref()?.get(2..7)?.to_owned()))
         .collect();
@@ -269,8 +269,11 @@ fn native_counts_are_those_of_single_steps() {
 fn an_unchecked_target_shows_wrong_answers_and_a_checked_one_none() {
     let open = order("silent", false);
     let running = carried_out(&open);
-    let dummies = running.campaign.dummies;
-    assert_eq!((dummies.masked, dummies.false_alarms), (dummies.runs, 0));
+    let control_runs = running.campaign.control_runs;
+    assert_eq!(
+        (control_runs.masked, control_runs.false_alarms),
+        (control_runs.runs, 0)
+    );
     drop(running);
     let of = |order: &Order, outcome| {
         Dir::new(&order.dir)

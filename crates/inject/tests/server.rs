@@ -102,8 +102,11 @@ fn replies_are_judged_and_runs_can_be_repeated() {
     );
     order.runs = 8;
     let (done, mut running) = runs(&order);
-    let dummies = running.campaign.dummies;
-    assert_eq!((dummies.masked, dummies.false_alarms), (dummies.runs, 0));
+    let control_runs = running.campaign.control_runs;
+    assert_eq!(
+        (control_runs.masked, control_runs.false_alarms),
+        (control_runs.runs, 0)
+    );
     assert_eq!(done.len(), 56);
     let of = |outcome: Outcome| {
         done.values()

@@ -302,9 +302,9 @@ fn a_type_without_a_place_is_left_out() {
     .expect("prepared");
     let names: Vec<_> = running
         .campaign
-        .strata
+        .fault_types
         .iter()
-        .map(|stratum| stratum.name.clone())
+        .map(|fault_type| fault_type.name.clone())
         .collect();
     assert_eq!(names, ["wreg"]);
     assert!(

@@ -185,9 +185,9 @@ pub(crate) struct Group {
     pub(crate) remade: u32,
     pub(crate) beat: u32,
     pub(crate) standstill: u32,
-    pub(crate) sentry_bell: u32,
-    pub(crate) sentry_ask: u32,
-    pub(crate) sentry_answer: u32,
+    pub(crate) job_bell: u32,
+    pub(crate) job_ask: u32,
+    pub(crate) job_answer: u32,
     pub(crate) copy_tsc: u64,
     pub(crate) copied: u64,
     pub(crate) end_inv: u32,
@@ -332,7 +332,7 @@ pub(crate) mod seek {
     pub(crate) const NEXT: u64 = 4;
 }
 
-/// Who was stopped (sentry.rs).
+/// Who was stopped (job_control.rs).
 pub(crate) mod standstill {
     pub(crate) const MOVING: u32 = 0;
     pub(crate) const LEADER: u32 = 1;

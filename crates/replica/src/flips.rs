@@ -28,7 +28,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
 use steadfast_integrity::event::FaultHit;
 use steadfast_integrity::fault::{
-    Effect, EventPhase, Fault, InsnClass, Location, Mishap, Module, Part, Processes, Replicas,
+    Effect, EventPhase, Fault, Incident, InsnClass, Location, Module, Part, Processes, Replicas,
     Scope, Target, Trigger,
 };
 use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
@@ -159,7 +159,9 @@ impl One {
             Effect::Bits { target, .. } => {
                 matches!(target, Target::Register(..) | Target::Memory(..))
             }
-            Effect::Mishap(mishap) => matches!(mishap, Mishap::Crash | Mishap::Stop | Mishap::Hang),
+            Effect::Incident(incident) => {
+                matches!(incident, Incident::Crash | Incident::Stop | Incident::Hang)
+            }
             Effect::Kill(_) => true,
             Effect::Storage(_) => false,
         };

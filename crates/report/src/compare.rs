@@ -313,16 +313,16 @@ impl Pair {
 }
 
 fn pair(a: &Table, b: &Table, which: Which, group: Option<&str>, work: (f64, f64)) -> Pair {
-    let rates = (a.strata(which, group), b.strata(which, group));
-    let ((a_strata, a_space), (b_strata, b_space)) = (a.space(which, group), b.space(which, group));
-    let absolute = |strata, space: f64, work: f64| Extent::of(strata, space / work);
+    let rates = (a.shares(which, group), b.shares(which, group));
+    let ((a_shares, a_space), (b_shares, b_space)) = (a.space(which, group), b.space(which, group));
+    let absolute = |shares, space: f64, work: f64| Extent::of(shares, space / work);
     let finite = |value: f64| value.is_finite().then_some(value);
     let mut pair = Pair {
         outcome: which.word().to_owned(),
         a: Rate::of(&rates.0),
         b: Rate::of(&rates.1),
-        a_absolute: absolute(&a_strata, a_space, work.0),
-        b_absolute: absolute(&b_strata, b_space, work.1),
+        a_absolute: absolute(&a_shares, a_space, work.0),
+        b_absolute: absolute(&b_shares, b_space, work.1),
         ratio: None,
         ratio_low: 0.0,
         ratio_high: None,
@@ -333,8 +333,8 @@ fn pair(a: &Table, b: &Table, which: Which, group: Option<&str>, work: (f64, f64
         difference_high: None,
     };
     let arms = (
-        Arm::new(a_strata, a_space, work.0),
-        Arm::new(b_strata, b_space, work.1),
+        Arm::new(a_shares, a_space, work.0),
+        Arm::new(b_shares, b_space, work.1),
     );
     if let (Some(one), Some(two)) = arms {
         let shown = compare::ratio_interval(&one, &two, P95);

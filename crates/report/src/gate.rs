@@ -33,7 +33,7 @@ use std::fmt;
 use steadfast_integrity::outcome::Outcome;
 
 use crate::format::{count, percent, quantity};
-use crate::stats::{Arm, Confidence, Strata, compare, power};
+use crate::stats::{Arm, Confidence, Shares, compare, power};
 use crate::tabulate::{Table, Which};
 pub use parse::GateError;
 
@@ -434,30 +434,30 @@ impl Comparison {
                 None => finding("no baseline".to_owned(), Answer::Inconclusive, None),
             };
         }
-        let strata = table.strata(which, self.field.group.as_deref());
-        let tally = strata.pooled();
+        let shares = table.shares(which, self.field.group.as_deref());
+        let tally = shares.pooled();
         let of = format!("{} of {} runs", count(tally.hits), count(tally.runs));
         if tally.runs == 0 {
             return finding(
                 "no runs".to_owned(),
                 Answer::Inconclusive,
-                self.more(&strata),
+                self.more(&shares),
             );
         }
         let early = !table.is_complete();
         let bounds = |confidence: Confidence| {
             if early {
                 (
-                    strata.lower_any_time(confidence),
-                    strata.upper_any_time(confidence),
+                    shares.lower_any_time(confidence),
+                    shares.upper_any_time(confidence),
                 )
             } else {
-                (strata.lower(confidence), strata.upper(confidence))
+                (shares.lower(confidence), shares.upper(confidence))
             }
         };
         match self.field.measure {
             Measure::Count => plain(tally.hits as f64, of),
-            Measure::Rate => match strata.rate() {
+            Measure::Rate => match shares.rate() {
                 Some(rate) => plain(rate, format!("{}, {of}", percent(rate))),
                 None => finding("a group has no runs".to_owned(), Answer::Inconclusive, None),
             },
@@ -480,7 +480,7 @@ impl Comparison {
                 if !self.operator.holds(other, self.limit) {
                     return finding(found, Answer::Fail, None);
                 }
-                finding(found, Answer::Inconclusive, self.more(&strata))
+                finding(found, Answer::Inconclusive, self.more(&shares))
             }
         }
     }
@@ -494,8 +494,8 @@ impl Comparison {
         };
         let group = self.field.group.as_deref();
         let arm = |table: &Table| {
-            let (strata, space) = table.space(which, group);
-            Arm::new(strata, space, 1.0)
+            let (shares, space) = table.space(which, group);
+            Arm::new(shares, space, 1.0)
         };
         let (Some(a), Some(b)) = (arm(baseline), arm(table)) else {
             let found = "executions were not counted, so failures cannot be extrapolated";
@@ -535,11 +535,11 @@ impl Comparison {
     }
 
     /// Runs that would bring an upper bound below its limit if nothing new happens.
-    fn more(&self, strata: &Strata) -> Option<u64> {
+    fn more(&self, shares: &Shares) -> Option<u64> {
         let Measure::Upper(confidence) = self.field.measure else {
             return None;
         };
-        let tally = strata.pooled();
+        let tally = shares.pooled();
         power::runs_if(tally.rate().unwrap_or(0.0), self.limit, confidence)?
             .checked_sub(tally.runs)
             .filter(|more| *more > 0)

@@ -16,7 +16,7 @@ use steadfast_integrity::outcome::{Leaf, Outcome};
 
 use crate::results::{Detection, Place, Population, Provenance, Results, Run};
 use crate::stats::bootstrap::quantile_sorted;
-use crate::stats::{Confidence, Strata, Stratum, Tally};
+use crate::stats::{Confidence, Share, Shares, Tally};
 use crate::tabulate::{GroupTable, Table, Which};
 
 /// Version of the JSON.
@@ -306,39 +306,39 @@ pub struct Wrong {
 impl Rate {
     /// A rate of runs.
     #[must_use]
-    pub fn of(strata: &Strata) -> Self {
-        let pooled = strata.pooled();
-        let shown = strata.interval(P95);
+    pub fn of(shares: &Shares) -> Self {
+        let pooled = shares.pooled();
+        let shown = shares.interval(P95);
         Self {
             hits: pooled.hits,
             runs: pooled.runs,
-            rate: strata.rate(),
+            rate: shares.rate(),
             low: shown.low,
             high: shown.high,
-            lower95: strata.lower(P95),
-            upper95: strata.upper(P95),
+            lower95: shares.lower(P95),
+            upper95: shares.upper(P95),
         }
     }
 
     fn single(hits: u64, runs: u64) -> Self {
-        Self::of(&Strata::single(Tally::new(hits, runs)))
+        Self::of(&Shares::single(Tally::new(hits, runs)))
     }
 }
 
 impl Extent {
     /// A rate times a fault space.
     #[must_use]
-    pub fn of(strata: &Strata, space: f64) -> Self {
-        let shown = strata.interval(P95).times(space);
+    pub fn of(shares: &Shares, space: f64) -> Self {
+        let shown = shares.interval(P95).times(space);
         Self {
             // Nothing was counted, so there is nothing to extrapolate to.
-            failures: strata
+            failures: shares
                 .rate()
                 .filter(|_| space > 0.0)
                 .map(|rate| rate * space),
             low: shown.low,
             high: shown.high,
-            upper95: strata.upper(P95) * space,
+            upper95: shares.upper(P95) * space,
         }
     }
 }
@@ -396,7 +396,7 @@ impl Report {
             control: Control {
                 runs: results.control.runs,
                 masked: results.control.masked,
-                false_alarms: Rate::of(&table.strata(Which::Outcome(Outcome::FalseAlarm), None)),
+                false_alarms: Rate::of(&table.shares(Which::Outcome(Outcome::FalseAlarm), None)),
             },
             all: group(results, &table, None),
             groups: table
@@ -458,18 +458,18 @@ fn group(results: &Results, table: &Table, one: Option<&GroupTable>) -> Group {
                 (count > 0).then(|| LeafRow {
                     leaf: leaf.word().to_owned(),
                     count,
-                    per_injection: Rate::of(&table.strata(which, name)),
+                    per_injection: Rate::of(&table.shares(which, name)),
                 })
             })
             .collect();
         Row {
             outcome: which.word().to_owned(),
             count: members.iter().map(|g| g.count(which)).sum(),
-            per_injection: Rate::of(&table.strata(which, name)),
+            per_injection: Rate::of(&table.shares(which, name)),
             per_manifested: (which != Which::Outcome(Outcome::Masked))
                 .then(|| table.of_manifested(which, name))
                 .flatten()
-                .map(|strata| Rate::of(&strata)),
+                .map(|shares| Rate::of(&shares)),
             absolute: Extent::of(&by_population, space),
             leaves,
         }
@@ -531,19 +531,19 @@ fn functions(results: &Results, table: &Table, valid: &[&Run]) -> Vec<Function> 
         .into_iter()
         .map(|((module, function), one)| {
             // Wrong answers here among all draws of a group: these shares add up.
-            let strata = Strata::new(table.groups.iter().zip(&one.sdc_by_group).map(
-                |(group, hits)| Stratum {
+            let shares = Shares::new(table.groups.iter().zip(&one.sdc_by_group).map(
+                |(group, hits)| Share {
                     weight: group.population as f64,
                     tally: Tally::new(*hits, group.valid()),
                 },
             ));
-            let strata = strata.unwrap_or_else(|| Strata::single(Tally::default()));
+            let shares = shares.unwrap_or_else(|| Shares::single(Tally::default()));
             Function {
                 module: module.to_owned(),
                 function: function.map(ToOwned::to_owned),
                 executions: executions.get(&(module, function)).copied(),
                 sdc: Rate::single(one.counts.sdc, one.counts.valid),
-                absolute: Extent::of(&strata, space * f64::from(table.copies)),
+                absolute: Extent::of(&shares, space * f64::from(table.copies)),
                 counts: one.counts,
                 lines: one
                     .lines

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use steadfast_integrity::outcome::{Leaf, Outcome};
 
 use crate::results::{ControlCount, Population, Results};
-use crate::stats::{Strata, Stratum, Tally};
+use crate::stats::{Share, Shares, Tally};
 
 /// Counts of a campaign.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,7 +215,7 @@ impl Table {
 
     /// A rate per injection, over all groups by their weight or within one.
     #[must_use]
-    pub fn strata(&self, which: Which, group: Option<&str>) -> Strata {
+    pub fn shares(&self, which: Which, group: Option<&str>) -> Shares {
         if matches!(
             which,
             Which::Outcome(Outcome::FalseAlarm) | Which::Leaf(Leaf::FalseAlarm)
@@ -223,38 +223,38 @@ impl Table {
             let ControlCount {
                 runs, false_alarms, ..
             } = self.control;
-            return Strata::single(Tally::new(false_alarms.min(runs), runs));
+            return Shares::single(Tally::new(false_alarms.min(runs), runs));
         }
         let chosen: Vec<&GroupTable> = self
             .groups
             .iter()
             .filter(|g| group.is_none_or(|name| g.name == name))
             .collect();
-        Strata::new(chosen.iter().map(|g| Stratum {
+        Shares::new(chosen.iter().map(|g| Share {
             weight: if group.is_some() { 1.0 } else { g.weight },
             tally: g.tally(which),
         }))
         .unwrap_or_else(|| {
             let none = Tally::default();
-            Strata::single(chosen.iter().fold(none, |sum, g| sum.and(g.tally(which))))
+            Shares::single(chosen.iter().fold(none, |sum, g| sum.and(g.tally(which))))
         })
     }
 
     /// The same weighted by population, and that population: failures are its product.
     #[must_use]
-    pub fn space(&self, which: Which, group: Option<&str>) -> (Strata, f64) {
+    pub fn space(&self, which: Which, group: Option<&str>) -> (Shares, f64) {
         let chosen: Vec<&GroupTable> = self
             .groups
             .iter()
             .filter(|g| group.is_none_or(|name| g.name == name))
             .collect();
         let space: f64 = chosen.iter().map(|g| g.population as f64).sum();
-        let strata = Strata::new(chosen.iter().map(|g| Stratum {
+        let shares = Shares::new(chosen.iter().map(|g| Share {
             weight: g.population as f64,
             tally: g.tally(which),
         }));
         (
-            strata.unwrap_or_else(|| self.strata(which, group)),
+            shares.unwrap_or_else(|| self.shares(which, group)),
             space * f64::from(self.copies),
         )
     }
@@ -262,8 +262,8 @@ impl Table {
     /// Of the faults that became visible, those of a kind. Shares of visible faults are themselves
     /// estimated, so over several groups the interval is approximate.
     #[must_use]
-    pub fn of_manifested(&self, which: Which, group: Option<&str>) -> Option<Strata> {
-        Strata::new(
+    pub fn of_manifested(&self, which: Which, group: Option<&str>) -> Option<Shares> {
+        Shares::new(
             self.groups
                 .iter()
                 .filter(|g| group.is_none_or(|name| g.name == name))
@@ -274,7 +274,7 @@ impl Table {
                     } else {
                         g.count(which)
                     };
-                    Stratum {
+                    Share {
                         weight: g.weight * visible.rate().unwrap_or(0.0),
                         tally: Tally::new(hits.min(visible.hits), visible.hits),
                     }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use steadfast_inject::record::{
-    Campaign, Comparator, Dir, Dummies, Engine, Golden, Limits, Machine, Place, Planned,
-    Population, Protection, Run, SCHEMA, Shard, Stratum,
+    Campaign, Comparator, ControlRuns, Dir, Engine, FaultType, Golden, Limits, Machine, Place,
+    Planned, Population, Protection, Run, SCHEMA, Shard,
 };
 use steadfast_integrity::outcome::Leaf;
 use tempfile::TempDir;
@@ -22,7 +22,7 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
         .map(|id| Planned {
             schema: SCHEMA,
             id,
-            stratum: "wreg".into(),
+            fault_type: "wreg".into(),
             fault: format!("at=tool+0x1000 n={} reg=rax after bit=3", id + 1),
             site: Some(Place {
                 module: "tool".into(),
@@ -41,17 +41,17 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
         })
         .collect();
     dir.write_plan(&plan).expect("written");
-    let stratum = Stratum {
+    let fault_type = FaultType {
         name: "wreg".into(),
         population: 1_000_000,
         reachable: 990_000,
         planned: RUNS,
         weight: 1.0,
     };
-    let dummies = Dummies {
+    let control_runs = ControlRuns {
         runs: 20,
         masked: 20,
-        ..Dummies::default()
+        ..ControlRuns::default()
     };
     dir.write_campaign(&Campaign {
         schema: SCHEMA,
@@ -76,7 +76,7 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
             unreachable: BTreeMap::from([("too short".into(), 10_000)]),
             ..Population::default()
         },
-        strata: vec![stratum],
+        fault_types: vec![fault_type],
         planned: RUNS,
         shard,
         golden: Golden::default(),
@@ -84,7 +84,7 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
         state: Vec::new(),
         limits: Limits::default(),
         sandbox: Vec::new(),
-        dummies,
+        control_runs,
     })
     .expect("written");
     let mut runs = String::new();

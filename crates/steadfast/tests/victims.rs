@@ -46,11 +46,18 @@ impl Place {
         let dir = self.dir(name);
         let campaign = dir.campaign().expect("a campaign");
         assert_eq!(campaign.victim, victim);
-        let names: Vec<String> = campaign.strata.iter().map(|s| s.name.clone()).collect();
-        assert_eq!(names, victim.strata(&Model::SEI));
+        let names: Vec<String> = campaign
+            .fault_types
+            .iter()
+            .map(|s| s.name.clone())
+            .collect();
+        assert_eq!(names, victim.fault_types(&Model::SEI));
         // Armed faults that never come ring nothing.
-        let dummies = campaign.dummies;
-        assert_eq!((dummies.false_alarms, dummies.masked), (0, dummies.runs));
+        let control_runs = campaign.control_runs;
+        assert_eq!(
+            (control_runs.false_alarms, control_runs.masked),
+            (0, control_runs.runs)
+        );
         let runs = dir.runs().expect("runs");
         assert_eq!(runs.len(), dir.plan().expect("a plan").len());
         let hit = runs.values().filter(|run| run.hits > 0).count();

@@ -23,7 +23,7 @@ pub mod record;
 use iced_x86::{Code, FlowControl, Instruction};
 use operand::{Undo, Which};
 use steadfast_integrity::fault::{
-    Bits, Effect, Fault, Lasting, Location, MemBase, MemExpr, Mishap, Moment, Register, Target,
+    Bits, Effect, Fault, Incident, Lasting, Location, MemBase, MemExpr, Moment, Register, Target,
 };
 
 /// Why a fault cannot be injected.
@@ -331,16 +331,16 @@ impl Strike {
                     Target::Data(_) => return Err(storage(fault)),
                 }
             }
-            Effect::Mishap(mishap) => match mishap {
-                Mishap::Crash => What::Crash,
-                Mishap::Stop => What::Stop,
-                Mishap::Hang => What::Hang,
-                Mishap::Skip => What::Skip,
-                Mishap::Repeat => {
+            Effect::Incident(incident) => match incident {
+                Incident::Crash => What::Crash,
+                Incident::Stop => What::Stop,
+                Incident::Hang => What::Hang,
+                Incident::Skip => What::Skip,
+                Incident::Repeat => {
                     strike.once = true;
                     What::Repeat
                 }
-                Mishap::Invert => What::Invert,
+                Incident::Invert => What::Invert,
             },
             Effect::Kill(signal) => {
                 strike.signal = *signal;

@@ -15,7 +15,7 @@ use super::plan::Drafted;
 use super::{CampaignError, Field, Progress, Running, needs, os, parallel};
 use crate::judge::{self, Captured, Compared};
 use crate::profile::Profile;
-use crate::record::{Comparator, Dummies, Engine, Golden, Limits, Planned};
+use crate::record::{Comparator, ControlRuns, Engine, Golden, Limits, Planned};
 use crate::sandbox::Sandbox;
 use crate::server;
 use crate::target::Ran;
@@ -25,7 +25,7 @@ const NEVER: u64 = 1 << 60;
 /// Golden runs that are compared.
 const GOLDEN: u32 = 3;
 /// Armed runs that limits are taken from.
-const DUMMIES: u64 = 20;
+const CONTROL_RUNS: u64 = 20;
 
 impl Field {
     /// Runs without a fault until it is clear that they are alike.
@@ -160,7 +160,7 @@ struct Armed {
 
 impl Running {
     /// Faults that are armed and never reached: the measure of time, and of false alarms.
-    pub(super) fn dummies(&mut self) -> Result<(), CampaignError> {
+    pub(super) fn control_runs(&mut self) -> Result<(), CampaignError> {
         let lines = self.never();
         let order = self.field.order.clone();
         let golden_dir = self.dir.path().join("golden");
@@ -170,7 +170,7 @@ impl Running {
         parallel(&mut self.field.sandboxes, |sandbox, _| {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                if i as u64 >= DUMMIES {
+                if i as u64 >= CONTROL_RUNS {
                     return Ok(());
                 }
                 let line = lines
@@ -240,10 +240,10 @@ impl Running {
             let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
             let usable = (p.site.is_some() || is_storage(&p.fault))
                 && !p.fault.contains(';')
-                && p.stratum != "code";
+                && p.fault_type != "code";
             usable.then(|| format!("{head} n={NEVER} {tail}"))
         };
-        let most = usize::try_from(DUMMIES).unwrap_or(0);
+        let most = usize::try_from(CONTROL_RUNS).unwrap_or(0);
         self.plan.iter().filter_map(never).take(most).collect()
     }
 
@@ -258,7 +258,7 @@ impl Running {
         let (p50, p99) = (at(50), at(99));
         // Five times the slowest of ordinary runs, and a second for the machine's other work.
         let wall = (5 * p99).max(p99 + 1_000_000_000) + self.field.order.notices();
-        self.campaign.dummies = Dummies {
+        self.campaign.control_runs = ControlRuns {
             runs: times.len() as u64,
             masked,
             false_alarms,

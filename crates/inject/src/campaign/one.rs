@@ -106,7 +106,7 @@ pub(super) struct Judged {
 impl Standard<'_> {
     /// How long after the first event a strike comes: a third of a run is over when that is told.
     fn moment(&self, strike: Strike) -> Duration {
-        let length = self.campaign.dummies.wall_ns_p50 * 2 / 3;
+        let length = self.campaign.control_runs.wall_ns_p50 * 2 / 3;
         Duration::from_nanos(length / 1000 * strike.permille)
     }
 

@@ -307,8 +307,8 @@ pub(super) fn same(
 /// What is to go wrong.
 fn of_faults(order: &Order, campaign: &Campaign, plan: &[Planned]) -> [Said; 2] {
     let (is, was): (Vec<String>, Vec<String>) = if order.lines.is_empty() {
-        let types = order.victim.strata(&order.models);
-        let begun = campaign.strata.iter().map(|s| s.name.clone());
+        let types = order.victim.fault_types(&order.models);
+        let begun = campaign.fault_types.iter().map(|s| s.name.clone());
         (types, begun.collect())
     } else {
         let spelled = |line: &String| {
@@ -316,7 +316,7 @@ fn of_faults(order: &Order, campaign: &Campaign, plan: &[Planned]) -> [Said; 2] 
             let text: Vec<String> = all.iter().map(Fault::to_string).collect();
             text.join("; ")
         };
-        let first = plan.iter().take(campaign.strata.len());
+        let first = plan.iter().take(campaign.fault_types.len());
         let begun = first.map(|planned| planned.fault.clone());
         (order.lines.iter().map(spelled).collect(), begun.collect())
     };

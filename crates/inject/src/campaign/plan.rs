@@ -21,7 +21,7 @@ use super::{CampaignError, Field, Progress, needs};
 use crate::chacha::Draw;
 use crate::models::Model;
 use crate::profile::Profile;
-use crate::record::{Campaign, Engine, Place, Planned, Population, SCHEMA, Stratum};
+use crate::record::{Campaign, Engine, FaultType, Place, Planned, Population, SCHEMA};
 use crate::sandbox::{Ask, Tell};
 use crate::storage::Transfers;
 
@@ -31,7 +31,7 @@ pub struct Drafted {
     /// By id.
     pub plan: Vec<Planned>,
     /// One for each fault type.
-    pub strata: Vec<Stratum>,
+    pub fault_types: Vec<FaultType>,
     /// What was drawn from.
     pub population: Population,
     /// By module and address.
@@ -115,18 +115,18 @@ impl Field {
             *least = site.count.min(*least);
         }
         tell(Progress::Stage("drawing the plan".into()));
-        let mut strata = Vec::new();
+        let mut fault_types = Vec::new();
         let mut drawn: Vec<Vec<Planned>> = Vec::new();
         let mut nowhere = None;
         if !self.order.victim.is_program() {
-            (strata, drawn) = self.of_victim(&profile, &certain)?;
-            let mut plan = in_turns(drawn, &mut strata);
+            (fault_types, drawn) = self.of_victim(&profile, &certain)?;
+            let mut plan = in_turns(drawn, &mut fault_types);
             tell(Progress::Stage("auditing the plan's sites".into()));
             self.audit(&mut plan, &profile, &mut certain)?;
             return Ok((
                 Drafted {
                     plan,
-                    strata,
+                    fault_types,
                     population,
                     executed,
                     counted: true,
@@ -140,8 +140,8 @@ impl Field {
                 _ => self.drawn(self.pool(model, &profile, &certain), number),
             };
             match found {
-                Ok((stratum, planned)) => {
-                    strata.push(stratum);
+                Ok((fault_type, planned)) => {
+                    fault_types.push(fault_type);
                     drawn.push(planned);
                 }
                 // Of several types one may have no place: a program without vectors is struck elsewhere.
@@ -155,16 +155,16 @@ impl Field {
                 Err(Undrawn::Failed(why)) => return Err(why),
             }
         }
-        if let Some(why) = nowhere.filter(|_| strata.is_empty()) {
+        if let Some(why) = nowhere.filter(|_| fault_types.is_empty()) {
             return Err(why);
         }
-        let mut plan = in_turns(drawn, &mut strata);
+        let mut plan = in_turns(drawn, &mut fault_types);
         tell(Progress::Stage("auditing the plan's sites".into()));
         self.audit(&mut plan, &profile, &mut certain)?;
         Ok((
             Drafted {
                 plan,
-                strata,
+                fault_types,
                 population,
                 executed,
                 counted: true,
@@ -182,14 +182,14 @@ impl Field {
         if let Some(transfers) = transfers.filter(|_| self.order.lines.is_empty()) {
             let mut drawn = Vec::new();
             for (number, model) in (0..).zip(self.order.models.clone()) {
-                let (stratum, planned) = match self.drawn_from(model, number, transfers) {
+                let (fault_type, planned) = match self.drawn_from(model, number, transfers) {
                     Ok(found) => found,
                     Err(Undrawn::Nowhere(why) | Undrawn::Failed(why)) => return Err(why),
                 };
-                drafted.strata.push(stratum);
+                drafted.fault_types.push(fault_type);
                 drawn.push(planned);
             }
-            drafted.plan = in_turns(drawn, &mut drafted.strata);
+            drafted.plan = in_turns(drawn, &mut drafted.fault_types);
         }
         Ok(drafted)
     }
@@ -242,7 +242,7 @@ impl Field {
     }
 
     /// Draws the faults of one type from executed instructions.
-    fn drawn(&self, pool: Pool, number: u32) -> Result<(Stratum, Vec<Planned>), Undrawn> {
+    fn drawn(&self, pool: Pool, number: u32) -> Result<(FaultType, Vec<Planned>), Undrawn> {
         if pool.from.is_empty() {
             return Err(Undrawn::Nowhere(needs(
                 &format!(
@@ -257,14 +257,14 @@ impl Field {
         for run in 0..self.order.runs {
             planned.extend(self.draw(&pool, &mut self.order.seed.stream(number, run))?);
         }
-        let stratum = Stratum {
+        let fault_type = FaultType {
             name: pool.model.word().into(),
             population: pool.all,
             reachable: pool.reachable,
             planned: planned.len() as u64,
             weight: 0.0,
         };
-        Ok((stratum, planned))
+        Ok((fault_type, planned))
     }
 
     /// What the target transfers between itself and its files, where faults are drawn from that.
@@ -331,7 +331,7 @@ impl Field {
         model: Model,
         number: u32,
         transfers: &Transfers,
-    ) -> Result<(Stratum, Vec<Planned>), Undrawn> {
+    ) -> Result<(FaultType, Vec<Planned>), Undrawn> {
         let chosen: Vec<bool> = transfers
             .paths
             .iter()
@@ -385,7 +385,7 @@ impl Field {
             out.push(Planned {
                 schema: SCHEMA,
                 id: 0,
-                stratum: model.word().into(),
+                fault_type: model.word().into(),
                 fault,
                 site: None,
                 register: None,
@@ -395,14 +395,14 @@ impl Field {
                 strike: None,
             });
         }
-        let stratum = Stratum {
+        let fault_type = FaultType {
             name: model.word().into(),
             population: all,
             reachable: all,
             planned: out.len() as u64,
             weight: 0.0,
         };
-        Ok((stratum, out))
+        Ok((fault_type, out))
     }
 
     /// One fault: an execution, then a place of its instruction, then bits; none where the instruction
@@ -442,7 +442,7 @@ impl Field {
         Ok(Some(Planned {
             schema: SCHEMA,
             id: 0,
-            stratum: model.word().into(),
+            fault_type: model.word().into(),
             fault: parsed.to_string(),
             site: Some(self.place(candidate.module, candidate.addr)),
             register: drawn.register,
@@ -461,7 +461,7 @@ impl Field {
         counted: bool,
     ) -> Result<Drafted, CampaignError> {
         let mut plan = Vec::new();
-        let mut strata = Vec::new();
+        let mut fault_types = Vec::new();
         for (number, line) in self.order.lines.iter().enumerate() {
             let faults = Fault::parse_all(line).map_err(|why| {
                 needs(
@@ -486,7 +486,7 @@ impl Field {
                 ));
             }
             let name = format!("{}-{number}", first.model());
-            strata.push(Stratum {
+            fault_types.push(FaultType {
                 name: name.clone(),
                 population: population.dynamic,
                 reachable: population.reachable,
@@ -498,7 +498,7 @@ impl Field {
                 plan.push(Planned {
                     schema: SCHEMA,
                     id: run * self.order.lines.len() as u64 + number as u64,
-                    stratum: name.clone(),
+                    fault_type: name.clone(),
                     fault: text.join("; "),
                     site: self.site_of(first),
                     register: None,
@@ -511,11 +511,11 @@ impl Field {
         }
         plan.sort_by_key(|planned| planned.id);
         #[allow(clippy::cast_precision_loss, reason = "shares")]
-        let share = 1.0 / strata.len().max(1) as f64;
-        strata.iter_mut().for_each(|s| s.weight = share);
+        let share = 1.0 / fault_types.len().max(1) as f64;
+        fault_types.iter_mut().for_each(|s| s.weight = share);
         Ok(Drafted {
             plan,
-            strata,
+            fault_types,
             population,
             executed,
             counted,
@@ -589,7 +589,9 @@ impl Field {
                 let count = self.site(planned).and_then(|site| counts.get(&site));
                 let Some(&count) = count else { continue };
                 planned.executions = Some(count);
-                let drawn = planned.n.filter(|_| planned.stratum != Model::Code.word());
+                let drawn = planned
+                    .n
+                    .filter(|_| planned.fault_type != Model::Code.word());
                 // One that is not executed at all can only be drawn elsewhere.
                 if drawn.is_some_and(|n| n > count) && (count > 0 || rounds > 1) {
                     beyond.push(i);
@@ -643,7 +645,7 @@ impl Field {
         certain: &Certain,
     ) -> Result<(), CampaignError> {
         for model in &self.order.models {
-            let of = |i: &&usize| plan[**i].stratum == model.word();
+            let of = |i: &&usize| plan[**i].fault_type == model.word();
             let ours: Vec<usize> = which.iter().filter(of).copied().collect();
             if ours.is_empty() {
                 continue;
@@ -679,12 +681,12 @@ impl From<CampaignError> for Undrawn {
 
 /// Puts the runs of several types in one order and gives them numbers.
 #[allow(clippy::cast_precision_loss, reason = "shares")]
-fn in_turns(drawn: Vec<Vec<Planned>>, strata: &mut [Stratum]) -> Vec<Planned> {
-    let total: u64 = strata.iter().map(|s| s.population).sum();
+fn in_turns(drawn: Vec<Vec<Planned>>, fault_types: &mut [FaultType]) -> Vec<Planned> {
+    let total: u64 = fault_types.iter().map(|s| s.population).sum();
     // Instructions, bytes and transfers cannot be weighed against each other.
-    let alike = |s: &Stratum| Model::from_word(&s.name).is_some_and(|model| !model.is_storage());
-    let even = (!strata.iter().all(alike)).then(|| 1.0 / strata.len() as f64);
-    strata
+    let alike = |s: &FaultType| Model::from_word(&s.name).is_some_and(|model| !model.is_storage());
+    let even = (!fault_types.iter().all(alike)).then(|| 1.0 / fault_types.len() as f64);
+    fault_types
         .iter_mut()
         .for_each(|s| s.weight = even.unwrap_or(s.population as f64 / total.max(1) as f64));
     // Types take turns, so that a campaign cut short is a smaller one of the same kind.
@@ -711,10 +713,14 @@ pub(super) fn looked_through(campaign: &Campaign, plan: &[Planned]) -> Result<()
                 "the plan.jsonl that was written here",
             ));
         }
-        if !campaign.strata.iter().any(|s| s.name == planned.stratum) {
+        if !campaign
+            .fault_types
+            .iter()
+            .any(|s| s.name == planned.fault_type)
+        {
             return Err(needs(
                 "runs of the campaign's fault types in its plan",
-                format!("'{}' in run {}", planned.stratum, planned.id),
+                format!("'{}' in run {}", planned.fault_type, planned.id),
                 "the plan.jsonl that was written here",
             ));
         }

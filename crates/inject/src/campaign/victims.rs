@@ -5,7 +5,7 @@ use super::{CampaignError, Field, needs, os};
 use crate::chacha::Draw;
 use crate::models::Model;
 use crate::profile::Profile;
-use crate::record::{Planned, SCHEMA, Stratum};
+use crate::record::{FaultType, Planned, SCHEMA};
 use crate::sandbox::{Ask, Tell};
 use crate::victim::{self, Counts, Execution, Victim, Wanted};
 
@@ -15,7 +15,7 @@ impl Field {
         &mut self,
         profile: &Profile,
         certain: &Certain,
-    ) -> Result<(Vec<Stratum>, Vec<Vec<Planned>>), CampaignError> {
+    ) -> Result<(Vec<FaultType>, Vec<Vec<Planned>>), CampaignError> {
         let counts = match self.order.victim {
             Victim::Program | Victim::Processes => Counts::default(),
             Victim::Agent | Victim::Log => self.count_agent()?,
@@ -42,7 +42,7 @@ impl Field {
         let sites = |draw: &mut Draw| self.execution(&pool, draw);
         let groups = victim::draw(self.order.victim, &wanted, &counts, &sites)
             .map_err(|why| needs("the agent's own file", why, "report this"))?;
-        let mut strata = Vec::new();
+        let mut fault_types = Vec::new();
         let mut plans = Vec::new();
         for group in groups {
             let planned: Vec<Planned> = group
@@ -51,7 +51,7 @@ impl Field {
                 .map(|drawn| Planned {
                     schema: SCHEMA,
                     id: 0,
-                    stratum: group.name.clone(),
+                    fault_type: group.name.clone(),
                     fault: drawn.fault,
                     site: drawn.place,
                     register: drawn.register,
@@ -61,7 +61,7 @@ impl Field {
                     strike: drawn.strike,
                 })
                 .collect();
-            strata.push(Stratum {
+            fault_types.push(FaultType {
                 name: group.name,
                 population: group.population,
                 reachable: group.reachable,
@@ -70,7 +70,7 @@ impl Field {
             });
             plans.push(planned);
         }
-        Ok((strata, plans))
+        Ok((fault_types, plans))
     }
 
     /// What the replicas execute of the agent, and how many events they have.

@@ -8,15 +8,15 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::record::{
-    Comparator, Dummies, Engine, Golden, Limits, Machine, Module, Planned, Population, Protection,
-    Stratum,
+    Comparator, ControlRuns, Engine, FaultType, Golden, Limits, Machine, Module, Planned,
+    Population, Protection,
 };
 use crate::results::{ResultsError, load};
 
 const PLANNED: u64 = 30;
 
 fn campaign(index: u32, of: u32) -> Campaign {
-    let stratum = |name: &str, population, weight| Stratum {
+    let fault_type = |name: &str, population, weight| FaultType {
         name: name.into(),
         population,
         reachable: population,
@@ -49,7 +49,10 @@ fn campaign(index: u32, of: u32) -> Campaign {
             reachable: 4_000,
             ..Population::default()
         },
-        strata: vec![stratum("wreg", 3_000, 0.75), stratum("cf", 1_000, 0.25)],
+        fault_types: vec![
+            fault_type("wreg", 3_000, 0.75),
+            fault_type("cf", 1_000, 0.25),
+        ],
         planned: PLANNED,
         shard: Shard { index, of },
         golden: Golden::default(),
@@ -60,10 +63,10 @@ fn campaign(index: u32, of: u32) -> Campaign {
             ..Limits::default()
         },
         sandbox: vec!["no network".into()],
-        dummies: Dummies {
+        control_runs: ControlRuns {
             runs: 10,
             masked: 10,
-            ..Dummies::default()
+            ..ControlRuns::default()
         },
     }
 }
@@ -73,7 +76,7 @@ fn plan() -> Vec<Planned> {
         .map(|id| Planned {
             schema: SCHEMA,
             id,
-            stratum: if id % 2 == 0 { "wreg" } else { "cf" }.into(),
+            fault_type: if id % 2 == 0 { "wreg" } else { "cf" }.into(),
             fault: format!("at=true+0x1000 n={} reg=rax after bit=3", id + 1),
             site: None,
             register: Some("rax".into()),
@@ -173,7 +176,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         }),
         ("the command", |c| c.command.push("x".into())),
         ("the protection", |c| c.protection.replicas = 2),
-        ("the fault types", |c| c.strata[0].weight = 0.5),
+        ("the fault types", |c| c.fault_types[0].weight = 0.5),
         ("the golden status", |c| c.golden.status = 1),
         ("the version of steadfast", |c| c.steadfast = "9".into()),
         ("the population", |c| c.population.dynamic = 1),
@@ -260,16 +263,16 @@ fn runs_that_the_plan_does_not_have_are_refused() {
         "{why}"
     );
     let mut other = plan()[0].clone();
-    other.stratum = "cf".into();
+    other.fault_type = "cf".into();
     let shard = part(&root, 0, 1, |_| ());
     let path = shard.join("runs.jsonl");
     fs::write(&path, b"").expect("emptied");
     let mut runs = Dir::new(&shard).append().expect("opened");
     runs.add(&Run::new(&other, Leaf::MaskedClean))
         .expect("added");
-    let why = load(&Dir::new(&shard), "x").expect_err("another stratum");
+    let why = load(&Dir::new(&shard), "x").expect_err("another fault type");
     assert!(
-        matches!(why, ResultsError::OtherStratum { id: 0, .. }),
+        matches!(why, ResultsError::OtherFaultType { id: 0, .. }),
         "{why}"
     );
 }

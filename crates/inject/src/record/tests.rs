@@ -4,7 +4,7 @@ fn planned(id: u64) -> Planned {
     Planned {
         schema: SCHEMA,
         id,
-        stratum: "wreg".into(),
+        fault_type: "wreg".into(),
         fault: "at=gzip+0x1a2f n=17 reg=rax after bit=3".into(),
         site: None,
         register: Some("rax".into()),
@@ -45,7 +45,7 @@ fn a_line_that_was_cut_off_is_none_and_the_last_of_an_id_counts() {
         .append(true)
         .open(&path)
         .expect("opened");
-    file.write_all(b"{\"schema\":1,\"id\":1,\"stra")
+    file.write_all(b"{\"schema\":2,\"id\":1,\"faul")
         .expect("written");
     let runs = dir.runs().expect("read");
     assert_eq!(runs.len(), 1);
@@ -58,16 +58,19 @@ fn a_line_that_was_cut_off_is_none_and_the_last_of_an_id_counts() {
 }
 
 #[test]
-fn a_later_schema_and_a_broken_line_are_refused() {
+fn another_schema_and_a_broken_line_are_refused() {
     let dir = scratch("schema");
+    for (schema, fix) in [(3, "a newer steadfast"), (1, "a new campaign")] {
+        let line = format!("{{\"schema\":{schema}}}\n");
+        fs::write(dir.path().join("plan.jsonl"), line).expect("written");
+        let why = dir.plan().expect_err("another schema").to_string();
+        assert!(
+            why.contains(&format!("line 1: schema 2, or {fix}"))
+                && why.ends_with(&format!("found {schema}")),
+            "{why}"
+        );
+    }
     fs::write(dir.path().join("plan.jsonl"), "{\"schema\":2}\n").expect("written");
-    assert!(
-        dir.plan()
-            .expect_err("later")
-            .to_string()
-            .contains("line 1: schema 1")
-    );
-    fs::write(dir.path().join("plan.jsonl"), "{\"schema\":1}\n").expect("written");
     assert!(matches!(dir.plan(), Err(RecordError::Wrong { .. })));
     fs::remove_dir_all(dir.path()).expect("removed");
 }

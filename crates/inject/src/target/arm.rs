@@ -3,7 +3,7 @@
 //!
 //! Invariant: a fault that this target cannot have is refused with what it needs, before anything runs.
 
-use steadfast_integrity::fault::{Effect, Fault, Hits, Mishap, Target as On, Trigger};
+use steadfast_integrity::fault::{Effect, Fault, Hits, Incident, Target as On, Trigger};
 use steadfast_strike::{Refusal, record};
 
 use super::family::Bound;
@@ -542,7 +542,9 @@ impl Draft {
 fn is_alike(fault: &Fault) -> bool {
     match fault.effect() {
         Effect::Bits { target, .. } => matches!(target, On::Register(..)),
-        Effect::Mishap(mishap) => matches!(mishap, Mishap::Crash | Mishap::Stop | Mishap::Hang),
+        Effect::Incident(incident) => {
+            matches!(incident, Incident::Crash | Incident::Stop | Incident::Hang)
+        }
         Effect::Kill(_) => true,
         Effect::Storage(_) => false,
     }

@@ -7,7 +7,13 @@ use crate::chacha::Draw;
 use crate::models::Model;
 
 pub(super) const ALL: [&str; 7] = [
-    "keeper", "sentry", "launcher", "mending", "arena", "repair", "pair",
+    "keeper",
+    "job_control",
+    "launcher",
+    "mending",
+    "arena",
+    "repair",
+    "pair",
 ];
 
 /// What the agent runs while everybody is paused (crates/agent/src/log.c, recover.c, epoch.c).
@@ -70,7 +76,7 @@ fn struck(name: &str, sites: Sites<'_>, draw: &mut Draw) -> Option<Drawn> {
             let replica = draw.below(2);
             (Whom::Launcher, value(sites, draw, replica)?)
         }
-        "sentry" => (Whom::Sentry, Drawn::default()),
+        "job_control" => (Whom::JobControl, Drawn::default()),
         "arena" => (Whom::Arena, Drawn::default()),
         _ => (Whom::Launcher, Drawn::default()),
     };

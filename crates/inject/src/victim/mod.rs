@@ -7,7 +7,7 @@
 //!   log        control                 a bit of the control block       │ program, uniform over those
 //!              records                 a bit of claims, results, bytes  ┘
 //!              window                  an argument, or a byte it points to, between vote and effect
-//!   processes  keeper, sentry          a bit of a process that no plan of `run --flip` can reach ┐ the moment:
+//!   processes  keeper, job_control     a bit of a process that no plan of `run --flip` can reach ┐ the moment:
 //!              launcher, mending       the same; and while a replica is struck as well           │ uniform over
 //!              arena                   a bit of the code planted in one replica                  ┘ a run
 //!              repair                  a value in a replica, and one in the code that repairs it
@@ -77,7 +77,7 @@ impl Victim {
 
     /// Names of the fault types, in the order of the plan.
     #[must_use]
-    pub fn strata(self, models: &[Model]) -> Vec<String> {
+    pub fn fault_types(self, models: &[Model]) -> Vec<String> {
         let words: &[&str] = match self {
             Self::Program => return models.iter().map(|m| m.word().to_owned()).collect(),
             Self::Agent => {

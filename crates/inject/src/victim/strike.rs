@@ -37,7 +37,7 @@ pub enum Whom {
     /// Watches and repairs.
     Launcher,
     /// Watches for stops.
-    Sentry,
+    JobControl,
     /// Holds descriptors in case the leader dies.
     Keeper,
     /// Trampolines in one replica.
@@ -53,7 +53,7 @@ const PAGE: u64 = 4096;
 const LOOK: Duration = Duration::from_micros(500);
 
 /// The life of the process that strikes.
-pub(crate) fn conduct(front: i32, scratch: &Path, strike: &Strike, after: Duration) -> i32 {
+pub(crate) fn wait_and_strike(front: i32, scratch: &Path, strike: &Strike, after: Duration) -> i32 {
     let events = scratch.join("events");
     while !fs::metadata(&events).is_ok_and(|file| file.len() > 0) {
         std::thread::sleep(LOOK);
@@ -105,7 +105,7 @@ impl Strike {
         let like_us = |pid: &i32| exe(*pid).is_some_and(|exe| exe == own);
         match self.whom {
             Whom::Launcher => Some(launcher),
-            Whom::Sentry => all.into_iter().find(like_us),
+            Whom::JobControl => all.into_iter().find(like_us),
             Whom::Keeper => all
                 .into_iter()
                 .find(|pid| !replicas.contains(pid) && !is_init(pid) && !like_us(pid)),

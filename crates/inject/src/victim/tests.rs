@@ -48,7 +48,7 @@ fn each_victim_has_faults_of_the_types_that_it_names() {
     for victim in [Victim::Agent, Victim::Log, Victim::Processes] {
         let groups = drawn(victim, 3);
         let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
-        assert_eq!(names, victim.strata(&Model::SEI));
+        assert_eq!(names, victim.fault_types(&Model::SEI));
         for group in &groups {
             assert_eq!(group.drawn.len(), 3, "{}", group.name);
             for one in &group.drawn {

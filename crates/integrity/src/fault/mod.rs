@@ -269,7 +269,7 @@ words! {
 
 words! {
     /// What happens to a replica or to an instruction, where no bits are flipped.
-    Mishap {
+    Incident {
         /// The replica dies of an undefined instruction in place of the next one.
         Crash = "crash",
         /// The replica is stopped and scheduled no more.
@@ -300,7 +300,7 @@ pub enum Effect {
         change: Change,
     },
     /// Something other than bits goes wrong.
-    Mishap(Mishap),
+    Incident(Incident),
     /// This signal is sent to the replica from outside.
     Kill(u8),
     /// A transfer does something else than its work.
@@ -451,12 +451,12 @@ impl Fault {
         &self.effect
     }
 
-    /// Whose state it hits; a mishap hits the guest.
+    /// Whose state it hits; a incident hits the guest.
     #[must_use]
     pub const fn part(&self) -> Part {
         match self.effect {
             Effect::Bits { part, .. } => part,
-            Effect::Mishap(_) | Effect::Kill(_) | Effect::Storage(_) => Part::App,
+            Effect::Incident(_) | Effect::Kill(_) | Effect::Storage(_) => Part::App,
         }
     }
 
@@ -490,10 +490,11 @@ impl Fault {
                     _ => Model::ReadData,
                 },
             },
-            Effect::Mishap(Mishap::Skip | Mishap::Repeat | Mishap::Invert) => Model::ControlFlow,
-            Effect::Mishap(Mishap::Crash | Mishap::Stop | Mishap::Hang) | Effect::Kill(_) => {
-                Model::Process
+            Effect::Incident(Incident::Skip | Incident::Repeat | Incident::Invert) => {
+                Model::ControlFlow
             }
+            Effect::Incident(Incident::Crash | Incident::Stop | Incident::Hang)
+            | Effect::Kill(_) => Model::Process,
             Effect::Storage(Storage::Stale) => Model::Stale,
             Effect::Storage(Storage::Lost) => Model::Lost,
             Effect::Storage(Storage::Torn { .. }) => Model::Torn,
@@ -756,7 +757,7 @@ impl fmt::Display for Effect {
                     Change::Stuck1 => f.write_str(" stuck=1"),
                 }
             }
-            Self::Mishap(mishap) => write!(f, " kind={mishap}"),
+            Self::Incident(incident) => write!(f, " kind={incident}"),
             Self::Kill(signal) => write!(f, " kill={signal}"),
             Self::Storage(storage) => write!(f, " {storage}"),
         }

@@ -12,7 +12,7 @@ use super::place::{Location, MemBase, MemExpr, Module};
 use super::register::{self, Register};
 use super::storage::{Access, Storage};
 use super::{
-    Change, Effect, EventPhase, Fault, Hits, InsnClass, Lasting, Mishap, Moment, Odds, Part,
+    Change, Effect, EventPhase, Fault, Hits, Incident, InsnClass, Lasting, Moment, Odds, Part,
     Processes, Replicas, Scope, Target, ThreadPath, Trigger, Victim,
 };
 use crate::cpus::CpuSet;
@@ -652,7 +652,7 @@ const TARGETS: [&str; 11] = [
     "reg", "flag", "mem", "rval", "wval", "addr", "raddr", "waddr", "ip", "code", "byte",
 ];
 
-/// What a transfer can have: bytes of it wrong, or one of its own mishaps.
+/// What a transfer can have: bytes of it wrong, or one of its own incidents.
 fn storage(line: &mut Line<'_>, access: Access) -> Result<Effect, FaultError> {
     let Some(clause) = line.take_one(&["byte", "kind"])? else {
         return Err(line.missing(
@@ -752,7 +752,7 @@ fn effect(line: &mut Line<'_>, trigger: &Trigger) -> Result<Effect, FaultError> 
     let at_instruction = matches!(trigger, Trigger::Site { .. } | Trigger::Class { .. });
     match clause.name {
         "kind" => {
-            let Some(mishap) = Mishap::from_word(clause.value) else {
+            let Some(incident) = Incident::from_word(clause.value) else {
                 if Storage::WORDS.contains(&clause.value) {
                     return Err(line.wrong(
                         clause,
@@ -760,9 +760,9 @@ fn effect(line: &mut Line<'_>, trigger: &Trigger) -> Result<Effect, FaultError> 
                         "write=*.db n=1",
                     ));
                 }
-                let words = Mishap::ALL
+                let words = Incident::ALL
                     .iter()
-                    .map(|mishap| mishap.word())
+                    .map(|incident| incident.word())
                     .collect::<Vec<_>>()
                     .join(", ");
                 return Err(line.wrong(
@@ -771,14 +771,18 @@ fn effect(line: &mut Line<'_>, trigger: &Trigger) -> Result<Effect, FaultError> 
                     "kind=crash",
                 ));
             };
-            if matches!(mishap, Mishap::Skip | Mishap::Repeat | Mishap::Invert) && !at_instruction {
+            if matches!(
+                incident,
+                Incident::Skip | Incident::Repeat | Incident::Invert
+            ) && !at_instruction
+            {
                 return Err(line.wrong(
                     clause,
                     "this needs an instruction: at= or class=",
                     "at=MODULE+OFFSET n=1",
                 ));
             }
-            return Ok(Effect::Mishap(mishap));
+            return Ok(Effect::Incident(incident));
         }
         "kill" => {
             // 64 is the last real-time signal (signal(7)).

@@ -217,7 +217,7 @@ impl Supervisor<'_> {
             &old.memory,
             self.past_events,
         )?;
-        self.post_sentry(&group)?;
+        self.post_job_control(&group)?;
         let launched = launch::launch_again(stop, &group.memory, mask, flips)?;
         self.group = Arc::new(group);
         self.hearing.tree.accounts.open(pid);

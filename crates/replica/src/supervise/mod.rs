@@ -18,12 +18,12 @@
 //! | `exec` | the leader becomes another program |
 //! | `tree`, `ward` | programs that it starts, protected; whom they belong to |
 //! | `bare` | programs that it starts, unprotected |
-//! | `ration` | how much of the limits a group takes |
+//! | `cpu_limit` | how much of the limits a group takes |
 
 mod bare;
+mod cpu_limit;
 mod exec;
 mod meeting;
-mod ration;
 pub(crate) mod recovery;
 pub(crate) mod tree;
 mod ward;
@@ -47,9 +47,9 @@ use steadfast_sys::memory::Remote;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::{child, cpu, descriptor, procfs, shared::Shared, signals};
 
+use self::cpu_limit::CpuLimit;
 use self::exec::Becoming;
 use self::meeting::Meeting;
-use self::ration::Ration;
 use self::tree::{Post, Tree};
 use self::ward::Ward;
 use crate::abi::{self, end, option, phase, standstill};
@@ -58,7 +58,7 @@ use crate::group::{Group, at, core_id, id, ns};
 use crate::held::{self, Held};
 use crate::modules::{Modules, protection_at};
 use crate::segments::Asks;
-use crate::{LaunchError, Step, launch, limits, sentry, status};
+use crate::{LaunchError, Step, job_control, launch, limits, status};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
 /// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
@@ -78,7 +78,7 @@ const COPY_NS: u64 = 2_400;
 /// How long a signal that ends the program may wait for an event: default actions are promised
 /// within 100 ms.
 const LAST_EVENT: Duration = Duration::from_millis(60);
-/// A SIGCONT that was sent before the sentry answered is heard within this: some turns of a busy
+/// A SIGCONT that was sent before job control answered is heard within this: some turns of a busy
 /// core. A stop sent to us alone waits as long.
 const AFTERTHOUGHT: Duration = Duration::from_millis(30);
 /// Processes that are left when the first one has ended, and are asked to end, have this long.
@@ -259,7 +259,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) hearing: &'a Hearing,
     /// News that have come and were not dealt with yet.
     mail: VecDeque<News>,
-    sentry: i32,
+    job_control: i32,
     pub(crate) keeper: i32,
     /// Children that were killed and are yet to be reaped.
     pub(crate) leaving: Vec<i32>,
@@ -284,7 +284,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) watch: recovery::Watch,
     pub(crate) exec: Becoming,
     pub(crate) meeting: Meeting,
-    pub(crate) ration: Ration,
+    pub(crate) cpu_limit: CpuLimit,
     /// Somebody has killed every replica: that is the program's end.
     pub(crate) killed: bool,
     /// Events of the programs that this one has taken the place of.
@@ -503,7 +503,7 @@ impl<'a> Supervisor<'a> {
             promotions: 0,
             hearing,
             mail: VecDeque::new(),
-            sentry: 0,
+            job_control: 0,
             keeper: 0,
             leaving: Vec::new(),
             outbox: VecDeque::new(),
@@ -522,7 +522,7 @@ impl<'a> Supervisor<'a> {
             watch: recovery::Watch::default(),
             exec: Becoming::default(),
             meeting: Meeting::default(),
-            ration: Ration::default(),
+            cpu_limit: CpuLimit::default(),
             killed: false,
             past_events: 0,
             held_back: None,
@@ -629,26 +629,26 @@ impl<'a> Supervisor<'a> {
         let cores = launch::cores(plan)?;
         io_step(Step::Memory, hearing.tree.make_visible(hearing.front()))?;
         let group = control_block(plan, &cores, equal_pids, has_sys_admin("self"), more)?;
-        let sentry = io_step(Step::Fork, sentry::post(&group, hearing.front()))?;
+        let job_control = io_step(Step::Fork, job_control::post(&group, hearing.front()))?;
         let inherited = launch::Inherited {
             mask: hearing.mask,
             cpu: cores.first().copied(),
             group_of: hearing.front(),
         };
         let launched = launch::launch(plan, &group.memory, &inherited);
-        let launched = launched.inspect_err(|_| child::kill(sentry, libc::SIGKILL))?;
+        let launched = launched.inspect_err(|_| child::kill(job_control, libc::SIGKILL))?;
         let group = Arc::new(group);
         hearing.tree.accounts.open(launched.pid);
         let heard = hearing.listen(&group).and_then(|()| hearing.attend());
         if heard.is_err() {
             child::end(launched.pid);
-            child::end(sentry);
+            child::end(job_control);
         }
         io_step(Step::Thread, heard)?;
         let mut this = Self::new(plan, hearing, sink, started, group, launched.modules, cores);
-        this.sentry = sentry;
+        this.job_control = job_control;
         hearing.claim(launched.pid);
-        hearing.claim(sentry);
+        hearing.claim(job_control);
         this.replicas[0] = ReplicaInfo {
             child: launched.pid,
             pid: launched.pid,
@@ -752,7 +752,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn new_child(&self, said: i32) -> i32 {
         let known = |pid: i32| {
             pid == self.keeper
-                || pid == self.sentry
+                || pid == self.job_control
                 || self.leaving.contains(&pid)
                 || self.replicas.iter().any(|info| info.child == pid)
         };
@@ -1116,7 +1116,7 @@ impl<'a> Supervisor<'a> {
             let said = matches!(self.group.end(), end::EXITED | end::SIGNALED)
                 || self.replicas.len() == 1
                 || self.exec.fatal
-                || self.ration.up
+                || self.cpu_limit.up
                 || self.killed;
             if self.leader_end.is_some() && said {
                 self.leave_the_domain();
@@ -1153,7 +1153,7 @@ impl<'a> Supervisor<'a> {
                 until = self
                     .look_at_the_limit()
                     .map_or(until, |left| until.min(left));
-                if !self.ration.up {
+                if !self.cpu_limit.up {
                     self.look_for_the_keeper();
                     self.look_for_the_dead();
                     self.look_for_the_hung();
@@ -1393,7 +1393,7 @@ impl<'a> Supervisor<'a> {
     /// Job control stopped the leader: stand still with it, as one program, and show it to
     /// whoever waits for us.
     fn leader_stopped(&mut self, signal: i32) {
-        // Stopped by the sentry because we were: the SIGCONT that woke us is on its way here.
+        // Stopped by job control because we were: the SIGCONT that woke us is on its way here.
         if self.group.get32(at!(standstill)) == standstill::LAUNCHER {
             return;
         }
@@ -1434,7 +1434,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// As above, for a stop that came to us alone, or to a group that has been continued before
-    /// the sentry could tell: that SIGCONT is on its way here.
+    /// job control could tell: that SIGCONT is on its way here.
     fn soon_continued(&mut self) -> bool {
         let until = Instant::now() + AFTERTHOUGHT;
         loop {
@@ -1452,7 +1452,7 @@ impl<'a> Supervisor<'a> {
     /// does not show it yet.
     fn go_on(&mut self) {
         let all = self.group.get32(at!(standstill)) == standstill::LAUNCHER;
-        // Before the sentry can take it for one that has just been stopped.
+        // Before job control can take it for one that has just been stopped.
         if let Some(front) = &self.hearing.front {
             front.go_on();
         }
@@ -1477,7 +1477,7 @@ impl<'a> Supervisor<'a> {
             signal,
             libc::SIGCHLD | libc::SIGPIPE | libc::SIGXCPU | libc::SIGXFSZ
         );
-        if taken.pid == self.sentry && signal == libc::SIGCONT {
+        if taken.pid == self.job_control && signal == libc::SIGCONT {
             self.was_stopped = false;
         }
         // Older than the SIGCONT that ended our own stop, and ended by it.
@@ -1486,17 +1486,17 @@ impl<'a> Supervisor<'a> {
         }
         if (from_kernel && of_our_own)
             || taken.pid.cast_unsigned() == std::process::id()
-            || taken.pid == self.sentry
+            || taken.pid == self.job_control
         {
             return;
         }
-        // kill(2) and the kernel can mean a group, sigqueue(3) and tgkill(2) cannot. The sentry
+        // kill(2) and the kernel can mean a group, sigqueue(3) and tgkill(2) cannot. Job control
         // may be told a moment after us.
-        let may_be_for_all = (from_kernel || taken.code == libc::SI_USER) && self.sentry > 1;
+        let may_be_for_all = (from_kernel || taken.code == libc::SI_USER) && self.job_control > 1;
         let for_all = may_be_for_all
-            && (sentry::was_for_all(&self.group, signal) || {
+            && (job_control::was_for_all(&self.group, signal) || {
                 std::thread::sleep(Duration::from_millis(1));
-                sentry::was_for_all(&self.group, signal)
+                job_control::was_for_all(&self.group, signal)
             });
         self.signals += 1;
         if signal == libc::SIGCONT {
@@ -1509,7 +1509,7 @@ impl<'a> Supervisor<'a> {
                 return;
             }
         }
-        // The sentry forgets a stop of the group when the group is continued.
+        // Job control forgets a stop of the group when the group is continued.
         if for_all || (stops(signal) && self.soon_continued()) {
             return;
         }
@@ -1807,13 +1807,13 @@ impl<'a> Supervisor<'a> {
         prepared.encode(protection.get())
     }
 
-    /// Makes a new sentry, that looks at another group.
-    pub(crate) fn post_sentry(&mut self, group: &Group) -> Result<(), LaunchError> {
+    /// Starts job control anew, for another group.
+    pub(crate) fn post_job_control(&mut self, group: &Group) -> Result<(), LaunchError> {
         if self.is_child() {
             return Ok(());
         }
-        self.sentry = io_step(Step::Fork, sentry::post(group, self.hearing.front()))?;
-        self.hearing.claim(self.sentry);
+        self.job_control = io_step(Step::Fork, job_control::post(group, self.hearing.front()))?;
+        self.hearing.claim(self.job_control);
         Ok(())
     }
 
@@ -1825,7 +1825,7 @@ impl<'a> Supervisor<'a> {
         } else {
             self.keeper
         };
-        let mut ends = vec![keeper, self.sentry];
+        let mut ends = vec![keeper, self.job_control];
         for r in 1..self.replicas.len() {
             self.charge_follower(r);
             ends.push(self.replicas[r].child);
@@ -1868,7 +1868,7 @@ impl<'a> Supervisor<'a> {
         } else {
             self.keeper
         };
-        let mut children = vec![keeper, std::mem::take(&mut self.sentry)];
+        let mut children = vec![keeper, std::mem::take(&mut self.job_control)];
         for r in (0..self.replicas.len()).rev() {
             let known = self.replicas[r].child;
             children.push(if known == 0 && r > 0 {

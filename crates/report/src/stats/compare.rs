@@ -20,13 +20,13 @@
 //! that gates use divide α over the two exact ones and hold at any size.
 
 use super::interval::{Confidence, Interval, Tally};
+use super::shares::Shares;
 use super::special::ln_beta_reg;
-use super::strata::Strata;
 
 /// One of two programs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arm {
-    failures: Strata,
+    failures: Shares,
     space_per_work: f64,
 }
 
@@ -34,7 +34,7 @@ impl Arm {
     /// A program whose faults fail as in `failures`, with `space` places and moments per run that
     /// does `work` units. Nothing unless both are positive numbers.
     #[must_use]
-    pub fn new(failures: Strata, space: f64, work: f64) -> Option<Self> {
+    pub fn new(failures: Shares, space: f64, work: f64) -> Option<Self> {
         let space_per_work = space / work;
         (space > 0.0 && work > 0.0 && space_per_work.is_finite()).then_some(Self {
             failures,

@@ -5,7 +5,7 @@
 //! DasGupta 2001). One-sided bounds are what gates are made of; they are not the ends of the
 //! two-sided interval of the same confidence.
 //!
-//! Not covered: runs that are not independent; strata have `strata.rs`.
+//! Not covered: runs that are not independent; shares have `shares.rs`.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 

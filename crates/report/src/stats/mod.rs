@@ -5,7 +5,7 @@
 //! | a rate, shown to a reader | [`Tally::wilson`]: close to its nominal coverage |
 //! | a rate, decided on | [`Tally::clopper_pearson`], [`Tally::upper`]: never below it |
 //! | nothing was seen | [`Tally::upper`] of zero: 1 − 0.05^(1/n), about 3/n |
-//! | groups drawn with unequal chances | [`strata`]: weighted, both kinds of interval |
+//! | groups drawn with unequal chances | [`shares`]: weighted, both kinds of interval |
 //! | two programs | [`compare`]: failures per unit of work, never coverage |
 //! | when to stop | [`sequential`]: valid however often one looks |
 //! | how many runs | [`power`] |
@@ -13,7 +13,7 @@
 //!
 //! Invariants
 //!  1. A statement that a gate may rest on (`upper`, `lower`, `clopper_pearson`, the guaranteed
-//!     bounds of [`strata`] and [`compare`], [`sequential`]) holds with at least its confidence
+//!     bounds of [`shares`] and [`compare`], [`sequential`]) holds with at least its confidence
 //!     for every true rate and every number of runs. What is only approximate says so.
 //!  2. No run proves nothing: an empty tally has the interval 0 to 1.
 //!
@@ -25,12 +25,12 @@ pub mod compare;
 pub mod interval;
 pub mod power;
 pub mod sequential;
+pub mod shares;
 mod special;
-pub mod strata;
 
 pub use compare::Arm;
 pub use interval::{Confidence, Interval, Tally};
-pub use strata::{Strata, Stratum};
+pub use shares::{Share, Shares};
 
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,8 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 use super::compare::{self, Arm, at_most, fisher};
 use super::interval::{Confidence, Interval, Tally};
 use super::sequential::{Decision, Sequential};
+use super::shares::{Share, Shares};
 use super::special::{ln_1m_exp, ln_beta_reg};
-use super::strata::{Strata, Stratum};
 use super::{bootstrap, power};
 
 const P95: Confidence = Confidence::P95;
@@ -40,7 +40,7 @@ fn one_rate_as_in_newcombes_table() {
 /// Newcombe 1998, Statistics in Medicine 17, 873–890, table II, method 10.
 #[test]
 fn differences_as_in_newcombes_table() {
-    let arm = |k, n| Arm::new(Strata::single(Tally::new(k, n)), 1.0, 1.0).expect("an arm");
+    let arm = |k, n| Arm::new(Shares::single(Tally::new(k, n)), 1.0, 1.0).expect("an arm");
     for (b, a, low, high) in [
         ((56, 70), (48, 80), 0.0524, 0.3339),
         ((9, 10), (3, 10), 0.1705, 0.8090),
@@ -255,23 +255,23 @@ fn a_clear_case_is_decided_soon() {
 
 #[test]
 fn padding_changes_the_share_and_not_the_failures() {
-    let bare = Arm::new(Strata::single(Tally::new(400, 10_000)), 1e6, 1.0).expect("an arm");
-    let padded = Arm::new(Strata::single(Tally::new(200, 10_000)), 2e6, 1.0).expect("an arm");
+    let bare = Arm::new(Shares::single(Tally::new(400, 10_000)), 1e6, 1.0).expect("an arm");
+    let padded = Arm::new(Shares::single(Tally::new(200, 10_000)), 2e6, 1.0).expect("an arm");
     near(compare::ratio(&bare, &padded).expect("a ratio"), 1.0, 1e-12);
     assert!(compare::ratio_interval(&bare, &padded, P95).contains(1.0));
     // Half the share at the same space is better, and known to be.
-    let better = Arm::new(Strata::single(Tally::new(200, 10_000)), 1e6, 1.0).expect("an arm");
+    let better = Arm::new(Shares::single(Tally::new(200, 10_000)), 1e6, 1.0).expect("an arm");
     assert!(compare::ratio_upper(&bare, &better, P95) < 0.65);
     assert!(compare::ratio_interval(&bare, &better, P95).high < 0.6);
     // Twice the work in the same space is better as well.
-    let busy = Arm::new(Strata::single(Tally::new(400, 10_000)), 1e6, 2.0).expect("an arm");
+    let busy = Arm::new(Shares::single(Tally::new(400, 10_000)), 1e6, 2.0).expect("an arm");
     near(compare::ratio(&bare, &busy).expect("a ratio"), 0.5, 1e-12);
 }
 
 #[test]
 fn no_failures_at_all_still_has_a_ratio_bound() {
-    let bare = Arm::new(Strata::single(Tally::new(967, 10_000)), 1e6, 1.0).expect("an arm");
-    let safe = Arm::new(Strata::single(Tally::new(0, 10_000)), 3e6, 1.0).expect("an arm");
+    let bare = Arm::new(Shares::single(Tally::new(967, 10_000)), 1e6, 1.0).expect("an arm");
+    let safe = Arm::new(Shares::single(Tally::new(0, 10_000)), 3e6, 1.0).expect("an arm");
     assert_eq!(compare::ratio(&bare, &safe), Some(0.0));
     let upper = compare::ratio_upper(&bare, &safe, P95);
     assert!(upper > 0.0 && upper < 0.02, "{upper}");
@@ -285,8 +285,8 @@ fn no_failures_at_all_still_has_a_ratio_bound() {
 /// and half of that if the hardened run executes twice the instructions.
 #[test]
 fn gain_by_failures_is_not_gain_by_share() {
-    let bare = Arm::new(Strata::single(Tally::new(6_720, 32_000)), 1.0, 1.0).expect("an arm");
-    let hard = Arm::new(Strata::single(Tally::new(30, 32_000)), 2.0, 1.0).expect("an arm");
+    let bare = Arm::new(Shares::single(Tally::new(6_720, 32_000)), 1.0, 1.0).expect("an arm");
+    let hard = Arm::new(Shares::single(Tally::new(30, 32_000)), 2.0, 1.0).expect("an arm");
     near(
         1.0 / compare::ratio(&bare, &hard).expect("a ratio"),
         112.0,
@@ -296,42 +296,42 @@ fn gain_by_failures_is_not_gain_by_share() {
 
 #[test]
 fn groups_count_by_their_weight() {
-    let strata = Strata::new([
-        Stratum {
+    let shares = Shares::new([
+        Share {
             weight: 9.0,
             tally: Tally::new(0, 1_000),
         },
-        Stratum {
+        Share {
             weight: 1.0,
             tally: Tally::new(500, 1_000),
         },
     ])
     .expect("weights");
-    near(strata.rate().expect("runs"), 0.05, 1e-12);
-    let shown = strata.interval(P95);
+    near(shares.rate().expect("runs"), 0.05, 1e-12);
+    let shown = shares.interval(P95);
     assert!(shown.low > 0.04 && shown.high < 0.06, "{shown:?}");
-    assert!(strata.lower(P95) < 0.05 && strata.upper(P95) > 0.05);
-    assert!(strata.upper(P95) < 0.06, "{}", strata.upper(P95));
+    assert!(shares.lower(P95) < 0.05 && shares.upper(P95) > 0.05);
+    assert!(shares.upper(P95) < 0.06, "{}", shares.upper(P95));
     // All runs alike would say 25 %.
-    near(strata.pooled().rate().expect("runs"), 0.25, 1e-12);
+    near(shares.pooled().rate().expect("runs"), 0.25, 1e-12);
 }
 
 #[test]
 fn a_group_without_runs_may_be_anything() {
-    let strata = Strata::new([
-        Stratum {
+    let shares = Shares::new([
+        Share {
             weight: 0.75,
             tally: Tally::new(0, 1_000),
         },
-        Stratum {
+        Share {
             weight: 0.25,
             tally: Tally::new(0, 0),
         },
     ])
     .expect("weights");
-    assert_eq!(strata.rate(), None);
-    assert_eq!(strata.interval(P95), Interval::UNKNOWN);
-    let upper = strata.upper(P95);
+    assert_eq!(shares.rate(), None);
+    assert_eq!(shares.interval(P95), Interval::UNKNOWN);
+    let upper = shares.upper(P95);
     assert!((0.25..0.26).contains(&upper), "{upper}");
 }
 
@@ -410,10 +410,10 @@ proptest! {
 
     #[test]
     fn one_group_is_the_simple_case_and_equal_groups_lose_nothing(tally in tallies()) {
-        let single = Strata::single(tally);
+        let single = Shares::single(tally);
         prop_assert!((single.upper(P95) - tally.upper(P95)).abs() < 1e-12);
         prop_assert!((single.interval(P95).high - tally.wilson(P95).high).abs() < 1e-12);
-        let halves = Strata::new([tally, tally].map(|tally| Stratum { weight: 0.5, tally }))
+        let halves = Shares::new([tally, tally].map(|tally| Share { weight: 0.5, tally }))
             .expect("weights");
         let both = tally.and(tally);
         prop_assert!((halves.upper(P95) - both.upper(P95)).abs() < 1e-12);
@@ -424,7 +424,7 @@ proptest! {
     fn scaling_both_arms_leaves_their_ratio(
         a in tallies(), b in tallies(), scale in 0.001_f64..1e9
     ) {
-        let arm = |tally, by| Arm::new(Strata::single(tally), by, 1.0).expect("an arm");
+        let arm = |tally, by| Arm::new(Shares::single(tally), by, 1.0).expect("an arm");
         let plain = compare::ratio_interval(&arm(a, 1.0), &arm(b, 1.0), P95);
         let scaled = compare::ratio_interval(&arm(a, scale), &arm(b, scale), P95);
         prop_assert!((plain.low - scaled.low).abs() <= 1e-9 * plain.low.max(1e-9));
@@ -454,12 +454,12 @@ proptest! {
         let trials = 60;
         let missed = (0..trials)
             .filter(|_| {
-                let strata = Strata::new(rates.iter().zip(&weights).zip(&runs).map(|((p, w), n)| {
+                let shares = Shares::new(rates.iter().zip(&weights).zip(&runs).map(|((p, w), n)| {
                     let hits = (0..*n).filter(|_| dice.next() < *p).count() as u64;
-                    Stratum { weight: *w, tally: Tally::new(hits, *n) }
+                    Share { weight: *w, tally: Tally::new(hits, *n) }
                 }))
                 .expect("weights");
-                strata.upper(P95) < truth
+                shares.upper(P95) < truth
             })
             .count();
         // 5 % of 60 is 3; more than 12 has a chance of 10^-5 per case.

@@ -277,7 +277,7 @@ fn any_effect() -> impl Strategy<Value = Effect> {
         });
     prop_oneof![
         8 => bits,
-        1 => proptest::sample::select(Mishap::ALL).prop_map(Effect::Mishap),
+        1 => proptest::sample::select(Incident::ALL).prop_map(Effect::Incident),
         1 => (1_u8..=64).prop_map(Effect::Kill),
         2 => prop_oneof![
             Just(Storage::Stale),

@@ -1,19 +1,19 @@
-//! Sentry: a small process that knows what the launcher cannot know.
+//! Job control: a small process that knows what the launcher cannot know.
 //!
 //! A stopped process notices nothing. Who stops the launcher means the program, and so does
-//! who continues the leader after both were stopped: the sentry looks, ten times a second and
+//! who continues the leader after both were stopped: job control looks, ten times a second and
 //! oftener while everything stands still, and passes it on.
 //!
 //! ```text
 //!   MOVING ──leader stopped: launcher stops followers and itself──► LEADER
-//!      ▲ ▲                     leader continued: sentry continues the launcher │
+//!      ▲ ▲                     leader continued: it continues the launcher │
 //!      │ └─────────────────── launcher runs, and continues the others ◄────────┘
-//!      │──launcher stopped: sentry stops all replicas──► LAUNCHER
+//!      │──launcher stopped: it stops all replicas──► LAUNCHER
 //!      └────────── SIGCONT to the launcher, which continues the others ◄──┘
 //! ```
 //!
 //! A signal that reaches the launcher was meant for the program. If it was sent to the process
-//! group, the leader has its own copy; the sentry is in that group too, blocks everything and
+//! group, the leader has its own copy; job control is in that group too, blocks everything and
 //! is known to nobody, so a signal that is pending there was sent to all. Where a front stands before the launcher
 //! (front.rs), the group is the front's, and a stop of the front is one of the launcher.
 //!
@@ -29,7 +29,7 @@ use crate::group::{Group, at};
 /// The launcher beats at least this often while it runs (supervise.rs, `WATCH`).
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_WHILE_STOPPED: Duration = Duration::from_millis(10);
-/// A sentry answers at once; longer means that it is gone.
+/// It answers at once; longer means that it is gone.
 const ANSWER: Duration = Duration::from_millis(500);
 
 /// Forks it; its number.
@@ -47,13 +47,13 @@ pub(crate) fn post(group: &Group, front: Option<i32>) -> std::io::Result<i32> {
 fn watch(group: &Group, launcher: i32, front: Option<i32>) {
     let mut beat = group.get32(at!(beat));
     loop {
-        let bell = group.get32(at!(sentry_bell));
-        let ask = group.get32(at!(sentry_ask));
-        if ask & !1 != group.get32(at!(sentry_answer)) & !1 {
+        let bell = group.get32(at!(job_bell));
+        let ask = group.get32(at!(job_ask));
+        if ask & !1 != group.get32(at!(job_answer)) & !1 {
             let signal = i32::try_from(ask >> 1 & 0x7f).expect("seven bits");
             let seen = signals::take(signal).is_some();
-            group.set32(at!(sentry_answer), ask & !1 | u32::from(seen));
-            futex::wake(group.memory.u32(at!(sentry_answer)));
+            group.set32(at!(job_answer), ask & !1 | u32::from(seen));
+            futex::wake(group.memory.u32(at!(job_answer)));
         }
         let still = group.get32(at!(standstill));
         let pause = if still == standstill::LEADER {
@@ -61,7 +61,7 @@ fn watch(group: &Group, launcher: i32, front: Option<i32>) {
         } else {
             LOOK
         };
-        futex::wait(group.memory.u32(at!(sentry_bell)), bell, pause);
+        futex::wait(group.memory.u32(at!(job_bell)), bell, pause);
         let now = group.get32(at!(beat));
         match group.get32(at!(standstill)) {
             standstill::LEADER if !procfs::is_stopped(pid(group, launcher, 0)) => {
@@ -113,15 +113,15 @@ fn signal_all(group: &Group, launcher: i32, signal: i32) {
 
 /// Whether a signal that has just reached the launcher was sent to its whole group.
 pub(crate) fn was_for_all(group: &Group, signal: i32) -> bool {
-    let word = group.memory.u32(at!(sentry_answer));
+    let word = group.memory.u32(at!(job_answer));
     // Number of the question above the signal's seven bits; bit 0 is the answer's.
-    let number = (group.get32(at!(sentry_ask)) >> 8).wrapping_add(1);
+    let number = (group.get32(at!(job_ask)) >> 8).wrapping_add(1);
     let ask = number << 8 | signal.cast_unsigned() << 1;
-    group.set32(at!(sentry_ask), ask);
+    group.set32(at!(job_ask), ask);
     ring(group);
     let start = std::time::Instant::now();
     loop {
-        let answer = group.get32(at!(sentry_answer));
+        let answer = group.get32(at!(job_answer));
         if answer & !1 == ask {
             return answer & 1 != 0;
         }
@@ -133,7 +133,7 @@ pub(crate) fn was_for_all(group: &Group, signal: i32) -> bool {
 }
 
 fn ring(group: &Group) {
-    let bell = group.memory.u32(at!(sentry_bell));
+    let bell = group.memory.u32(at!(job_bell));
     bell.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     futex::wake(bell);
 }

@@ -7,7 +7,7 @@
 //! Two intervals, as for one rate:
 //!  * shown: the score limits of the groups combined by their distances from the estimates
 //!    (Zou, Huang and Zhang 2009). One group alone gives Wilson's interval.
-//!  * decided on: [`Strata::upper`] and [`Strata::lower`], which hold at any size:
+//!  * decided on: [`Shares::upper`] and [`Shares::lower`], which hold at any size:
 //!    Σ W_h p_h = Σ (W_h/n_h)·(n_h p_h) ≤ max(W_h/n_h) · Σ n_h p_h, and the sum on the right
 //!    belongs to a tally of all these runs together, whose Clopper–Pearson bound also holds when
 //!    runs have different chances (Hoeffding 1956, theorem 5, for bounds that are not within one
@@ -22,7 +22,7 @@ use super::sequential::Sequential;
 
 /// One group: its share of the population, and what its runs gave.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stratum {
+pub struct Share {
     /// Its weight; the shares are these over their sum.
     pub weight: f64,
     /// Its runs.
@@ -31,25 +31,25 @@ pub struct Stratum {
 
 /// All groups of a population.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Strata(Vec<Stratum>);
+pub struct Shares(Vec<Share>);
 
-impl Strata {
+impl Shares {
     /// Groups with positive weight; the others are no part of the population. Nothing if none is
     /// left, or a weight is not a number.
     #[must_use]
-    pub fn new(strata: impl IntoIterator<Item = Stratum>) -> Option<Self> {
-        let mut kept: Vec<Stratum> = Vec::new();
-        for stratum in strata {
-            if !stratum.weight.is_finite() || stratum.weight < 0.0 {
+    pub fn new(shares: impl IntoIterator<Item = Share>) -> Option<Self> {
+        let mut kept: Vec<Share> = Vec::new();
+        for share in shares {
+            if !share.weight.is_finite() || share.weight < 0.0 {
                 return None;
             }
-            if stratum.weight > 0.0 {
-                kept.push(stratum);
+            if share.weight > 0.0 {
+                kept.push(share);
             }
         }
         let sum: f64 = kept.iter().map(|s| s.weight).sum();
-        for stratum in &mut kept {
-            stratum.weight /= sum;
+        for share in &mut kept {
+            share.weight /= sum;
         }
         (!kept.is_empty()).then_some(Self(kept))
     }
@@ -57,7 +57,7 @@ impl Strata {
     /// One group: the simple case.
     #[must_use]
     pub fn single(tally: Tally) -> Self {
-        Self(vec![Stratum { weight: 1.0, tally }])
+        Self(vec![Share { weight: 1.0, tally }])
     }
 
     /// All runs as if they were alike.
@@ -108,7 +108,7 @@ impl Strata {
         self.bound(confidence, Tally::lower, Side::Lower)
     }
 
-    /// As [`Strata::upper`], and however often one looks. Nothing is lost by looking, provided
+    /// As [`Shares::upper`], and however often one looks. Nothing is lost by looking, provided
     /// that the groups grow in step.
     #[must_use]
     pub fn upper_any_time(&self, confidence: Confidence) -> f64 {
@@ -116,7 +116,7 @@ impl Strata {
         self.bound(confidence, any_time, Side::Upper)
     }
 
-    /// As [`Strata::lower`], and however often one looks.
+    /// As [`Shares::lower`], and however often one looks.
     #[must_use]
     pub fn lower_any_time(&self, confidence: Confidence) -> f64 {
         let any_time = |tally, confidence| Sequential::new(confidence).lower(tally);
@@ -175,7 +175,7 @@ enum Side {
     Lower,
 }
 
-/// Strata taken together.
+/// Shares taken together.
 #[derive(Debug, Clone, Copy)]
 struct Merged {
     weight: f64,
@@ -218,14 +218,14 @@ impl Merged {
     }
 }
 
-impl From<&Stratum> for Merged {
-    fn from(stratum: &Stratum) -> Self {
-        let per_run = stratum.weight / stratum.tally.runs as f64;
+impl From<&Share> for Merged {
+    fn from(share: &Share) -> Self {
+        let per_run = share.weight / share.tally.runs as f64;
         Self {
-            weight: stratum.weight,
+            weight: share.weight,
             per_run_min: per_run,
             per_run_max: per_run,
-            tally: stratum.tally,
+            tally: share.tally,
         }
     }
 }

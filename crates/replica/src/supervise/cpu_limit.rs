@@ -25,7 +25,7 @@ const SHARE: u32 = 2;
 
 /// What is known of the time that the replicas have used.
 #[derive(Debug, Default)]
-pub(crate) struct Ration {
+pub(crate) struct CpuLimit {
     limit: Option<Duration>,
     used: Vec<Duration>,
     /// The limit was reached: the end that comes now is the program's own.
@@ -36,26 +36,26 @@ impl Supervisor<'_> {
     /// Ends the program if its time is up. Otherwise says how long it cannot be, if there is a limit.
     pub(crate) fn look_at_the_limit(&mut self) -> Option<Duration> {
         let n = self.replicas.len();
-        if n == 1 || self.ration.up {
+        if n == 1 || self.cpu_limit.up {
             return None;
         }
         // A leader that has been reaped has none; it died of the one that it had.
         if self.leader_end.is_none() {
-            self.ration.limit = child::cpu_limit(self.replicas[0].pid);
+            self.cpu_limit.limit = child::cpu_limit(self.replicas[0].pid);
         }
-        let limit = self.ration.limit?;
-        self.ration.used.resize(n, Duration::ZERO);
+        let limit = self.cpu_limit.limit?;
+        self.cpu_limit.used.resize(n, Duration::ZERO);
         for (r, replica) in self.replicas.iter().enumerate() {
             // One that is gone keeps what it had.
             if let Some(now) = procfs::cpu_ns(replica.pid) {
                 let before = replica.used.user_ns + replica.used.system_ns;
-                self.ration.used[r] = Duration::from_nanos(before + now);
+                self.cpu_limit.used[r] = Duration::from_nanos(before + now);
             }
         }
         let killed =
             (0..n).any(|r| matches!(self.died(r), Some(child::Change::Signaled(libc::SIGKILL))));
         let short_of = if killed { NEAR } else { BEFORE };
-        let used = &self.ration.used;
+        let used = &self.cpu_limit.used;
         let most = (0..n).max_by_key(|r| used[*r]).unwrap_or(0);
         let place = |r: usize| self.group.get64(at!(own r, next));
         let right = (0..n).all(|r| used[r] >= limit / SHARE || place(r) <= place(most));
@@ -66,7 +66,7 @@ impl Supervisor<'_> {
                     .max(Duration::from_millis(1)),
             );
         }
-        self.ration.up = true;
+        self.cpu_limit.up = true;
         if self.leader_end.is_none() {
             child::kill(self.replicas[0].pid, libc::SIGKILL);
         }
