@@ -39,7 +39,7 @@ const LENGTHS: [(&str, usize); 4] = [
 ];
 
 /// Words that have gone, and what is said instead.
-const RETIRED: [(&str, &str); 10] = [
+const RETIRED: [(&str, &str); 12] = [
     ("warden", "sandbox"),
     ("wardens", "sandbox"),
     ("jail", "sandbox"),
@@ -50,6 +50,8 @@ const RETIRED: [(&str, &str); 10] = [
     ("stratum", "fault type"),
     ("strata", "fault types"),
     ("dummies", "control runs"),
+    ("arrival", "claim"),
+    ("arrivals", "claims"),
 ];
 
 const SOURCES: [&str; 9] = ["rs", "c", "h", "S", "def", "cpp", "policy", "toml", "cc"];

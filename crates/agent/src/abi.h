@@ -1,13 +1,13 @@
 /* Shared layouts: what the agent in every replica and the launcher agree on.
  *
  * The group lives in one memfd that every replica maps at SF_SHARED. It holds, in order:
- * the control block (struct sf_group), one ring of arrivals per replica slot, the linear
+ * the control block (struct sf_group), one ring of claims per replica slot, the linear
  * log of results, and the payload area that results point into.
  *
  * Invariants
  *  1. A record is valid when seq is the index asked for, seq_inv is its complement and
  *     the CRC fits; writers store seq last (x86 stores are seen in order).
- *  2. Only its owner writes an arrival ring; only the leader writes results and payload.
+ *  2. Only its owner writes a claim ring; only the leader writes results and payload.
  *     The launcher writes either only while every replica is paused.
  *  3. Layout is checked on both sides at compile time: crates/replica/src/abi.rs.
  *
@@ -33,7 +33,7 @@
 #define SF_SIGINFO_WORDS 16u /* siginfo_t */
 #define SF_FAULTS_MAX 64u
 #define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that give further opinions */
-#define SF_RING 64u      /* arrivals kept per slot: how far the leader may run ahead */
+#define SF_RING 64u      /* claims kept per slot: how far the leader may run ahead */
 #define SF_RESULTS_MAX 65536u
 #define SF_RESULTS_SOFT 8192u /* where nothing is retained: half of a small second-level cache */
 
@@ -44,7 +44,7 @@
 #define SF_PAYLOAD_REST (2ull << 20) /* what else a result may carry: names, messages' headers, patches, a signal */
 #define SF_PAYLOAD_SOFT (2ull << 20) /* above this the log is reset at the next event */
 
-#define SF_OFF_ARRIVALS 0x10000ull
+#define SF_OFF_CLAIMS 0x10000ull
 #define SF_OFF_RESULTS 0x40000ull
 #define SF_OFF_PAYLOAD 0x800000ull
 /* Registers, vector state and mappings on their way between replicas. */
@@ -94,7 +94,7 @@ enum sf_insn {
 };
 
 /* What replica `slot` claims about event `seq`. First line: what the vote reads. */
-struct sf_arrival {
+struct sf_claim_record {
 	uint64_t seq;
 	uint64_t seq_inv;
 	uint32_t nr;
@@ -130,7 +130,7 @@ struct sf_result {
 	uint64_t seq;
 	uint64_t seq_inv;
 	int64_t ret;
-	uint64_t agreed; /* arrival.state ^ arrival.bytes[0], that every replica voted for */
+	uint64_t agreed; /* claim.state ^ claim.bytes[0], that every replica voted for */
 	uint32_t out_len;
 	uint32_t out_off;
 	uint32_t nr;
@@ -172,7 +172,7 @@ struct sf_ward {
 
 enum sf_cmd {
 	SF_C_NONE = 0,
-	SF_C_VOTE,    /* count the arrivals of event alarm_seq and write losers */
+	SF_C_VOTE,    /* count the claims of event alarm_seq and write losers */
 	SF_C_FORK,    /* leader: create the follower of slot `arg` as a copy of itself */
 	SF_C_SEND,    /* write registers and the agent's replicated state to the transfer area */
 	SF_C_RECEIVE, /* take them from there; memory has been copied by the launcher */
@@ -360,7 +360,7 @@ enum sf_end {
 
 enum sf_alarm {
 	SF_A_QUIET = 0,
-	SF_A_DIVERGED,  /* arrivals differ */
+	SF_A_DIVERGED,  /* claims differ */
 	SF_A_LOG,       /* a record fails its check */
 	SF_A_FAULTED,   /* a replica faulted where others did not arrive */
 	SF_A_DIED,      /* the launcher saw a replica die */
@@ -562,11 +562,11 @@ struct sf_boot {
 	char vdso_ok;
 };
 
-_Static_assert(sizeof(struct sf_arrival) == 128, "shared with crates/replica/src/abi.rs");
+_Static_assert(sizeof(struct sf_claim_record) == 128, "shared with crates/replica/src/abi.rs");
 _Static_assert(sizeof(struct sf_result) == 64, "shared with crates/replica/src/abi.rs");
 _Static_assert(sizeof(struct sf_replica) == 192, "shared with crates/replica/src/abi.rs");
-_Static_assert(sizeof(struct sf_group) <= SF_OFF_ARRIVALS, "control block fits before the rings");
-_Static_assert(SF_OFF_ARRIVALS + SF_SLOTS_MAX * SF_RING * 128 <= SF_OFF_RESULTS, "rings fit");
+_Static_assert(sizeof(struct sf_group) <= SF_OFF_CLAIMS, "control block fits before the rings");
+_Static_assert(SF_OFF_CLAIMS + SF_SLOTS_MAX * SF_RING * 128 <= SF_OFF_RESULTS, "rings fit");
 _Static_assert(SF_OFF_RESULTS + SF_RESULTS_MAX * 64 <= SF_OFF_PAYLOAD, "results fit");
 
 #endif

@@ -46,7 +46,7 @@ struct sf_tls {
 	/* Injected faults (flip.h): a page of its own, so payloads know the places by number. */
 	u64 flip_rcx __attribute__((aligned(2048)));
 	u64 flip_desc, flip_rsp, flip_rip;
-	u64 flip_event, flip_voted, flip_arrival, flip_result; /* event that one waits for, or ~0 */
+	u64 flip_event, flip_voted, flip_claim, flip_result; /* event that one waits for, or ~0 */
 	u64 spare[8];
 	u64 flip_count[SF_FLIPS_MAX], flip_after[SF_FLIPS_MAX];
 	u64 seek;          /* enum sf_seek + 1 while this replica looks for a payload, or 0 */
@@ -280,7 +280,7 @@ extern struct sf_tls tls;
 extern struct sf_boot sf_boot;
 extern struct sf_traps sf_traps;
 #define G ((struct sf_group *)SF_SHARED)
-#define ARRIVAL(slot, i) ((struct sf_arrival *)(SF_SHARED + SF_OFF_ARRIVALS) + (slot) * SF_RING + ((i) % SF_RING))
+#define CLAIM(slot, i) ((struct sf_claim_record *)(SF_SHARED + SF_OFF_CLAIMS) + (slot) * SF_RING + ((i) % SF_RING))
 #define RESULT(i) ((struct sf_result *)(SF_SHARED + SF_OFF_RESULTS) + (i))
 #define PAYLOAD ((u8 *)(SF_SHARED + SF_OFF_PAYLOAD))
 
@@ -423,7 +423,7 @@ void sf_event_done(struct sf_event *, const struct sf_result *);
 void sf_own_event_done(struct sf_event *, const struct sf_result *);
 void sf_wake(u32 slot);
 void sf_follow_end(void);
-void sf_inherit_arrivals(u32 from);
+void sf_inherit_claims(u32 from);
 COLD void sf_raise(u32 alarm, u64 seq);
 COLD void sf_pause(void);
 COLD void sf_stand(void);
@@ -654,7 +654,7 @@ NORETURN void sf_spawned(s64 pid);
 NORETURN void sf_spawn_goes_on(struct sf_event *, const struct sf_result *);
 NORETURN void sf_spawn_dies(void);
 void sf_log_anew(void);
-void sf_claim_as(const struct sf_arrival *);
+void sf_claim_as(const struct sf_claim_record *);
 
 /* entropy.c */
 void sf_on_entropy(struct sf_regs *, u64 desc);

@@ -1,4 +1,4 @@
-/* Calls: one system call of the program, from arrival to return.
+/* Calls: one system call of the program, from claim to return.
  *
  *   arrive ──► all equal? ──► leader acts ──► result in the log ──► followers copy ──► return
  *                 │ no                            ▲
@@ -789,7 +789,7 @@ static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
 		again.a[i] = a[i];
 	again.a[4] = -1ull;
 	if (!*(const u64 *)(at + shared) || sf_with_own_table(map_by_name) < 0 || again.a[4] == -1ull)
-		return -1; /* this opinion is none: the next arrival is spoilt */
+		return -1; /* this opinion is none: the next claim is spoilt */
 	return again.ret;
 }
 

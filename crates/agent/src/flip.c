@@ -93,7 +93,7 @@ static int start(const struct sf_strike *f, u64 *at)
 {
 	if (f->place.from != SF_F_ENTRY)
 		return 1; /* its module is not mapped */
-	*at = f->when == SF_T_ARRIVAL ? (u64)ARRIVAL(me.slot, me.next) : (u64)RESULT(me.next - me.base);
+	*at = f->when == SF_T_CLAIM ? (u64)CLAIM(me.slot, me.next) : (u64)RESULT(me.next - me.base);
 	return 0;
 }
 
@@ -199,7 +199,7 @@ static void wait_for_events(void)
 {
 	tls.flip_event = soonest(SF_T_EVENT);
 	tls.flip_voted = soonest(SF_T_VOTED);
-	tls.flip_arrival = soonest(SF_T_ARRIVAL);
+	tls.flip_claim = soonest(SF_T_CLAIM);
 	tls.flip_result = soonest(SF_T_RESULT);
 }
 
@@ -278,7 +278,7 @@ void sf_flip_disarm(void)
 		tls.flip_after[i] = 1;
 		own[i].spent = 1;
 	}
-	tls.flip_event = tls.flip_voted = tls.flip_arrival = tls.flip_result = ~0ull;
+	tls.flip_event = tls.flip_voted = tls.flip_claim = tls.flip_result = ~0ull;
 }
 
 void sf_flip_arm(void)

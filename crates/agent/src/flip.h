@@ -34,9 +34,9 @@
 
 enum sf_flip_when {
 	SF_T_SITE = 0,
-	SF_T_EVENT,   /* before the arrival */
+	SF_T_EVENT,   /* before the claim */
 	SF_T_VOTED,   /* between vote and kernel */
-	SF_T_ARRIVAL, /* the arrival's record, after its CRC was made and before it is published */
+	SF_T_CLAIM, /* the claim's record, after its CRC was made and before it is published */
 	SF_T_RESULT,  /* the same of the result's record, or a follower before it reads it */
 	SF_T_TICK,    /* when the launcher says so, wherever the program is; only between `next` and `target`, if that is not 0 */
 };
@@ -69,7 +69,7 @@ _Static_assert(sizeof(struct sf_group) <= SF_OFF_FLIPS, "control block ends befo
 _Static_assert(sizeof(struct sf_flip) == 256, "shared with crates/replica/src/flips.rs");
 _Static_assert(SF_OFF_FLIPS + SF_FLIPS_MAX * 256 <= SF_OFF_FLIP_HITS, "flips fit");
 _Static_assert(SF_OFF_FLIP_HITS + SF_FLIPS_MAX * SF_REPLICAS_MAX * 64 <= SF_OFF_FLIP_NOTES, "hits fit");
-_Static_assert(SF_OFF_FLIP_NOTES + sizeof(struct sf_flip_notes) <= SF_OFF_ARRIVALS, "notes fit");
+_Static_assert(SF_OFF_FLIP_NOTES + sizeof(struct sf_flip_notes) <= SF_OFF_CLAIMS, "notes fit");
 _Static_assert(offsetof(struct sf_flip_notes, due) == 8 + 8 * SF_FLIPS_MAX * SF_REPLICAS_MAX, "shared with crates/replica/src/flips.rs");
 #endif
 #endif

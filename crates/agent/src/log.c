@@ -1,13 +1,13 @@
 /* Log: where replicas meet before an effect leaves the group.
  *
- * Every replica publishes its arrival (what it is about to do) in its own ring. Before an
- * effect all wait for all, and each compares every other arrival with its own: there is
+ * Every replica publishes its claim (what it is about to do) in its own ring. Before an
+ * effect all wait for all, and each compares every other claim with its own: there is
  * no single voter. The leader then acts and publishes a result; followers copy it. For a
- * query the leader does not wait: followers compare with its arrival when they get there.
+ * query the leader does not wait: followers compare with its claim when they get there.
  *
  * Invariants
  *  1. No byte leaves the group before every live replica has arrived at the event and all
- *     arrivals are equal; sf_call_agreed() compares once more as it makes the call.
+ *     claims are equal; sf_call_agreed() compares once more as it makes the call.
  *  2. A replica that sees a difference raises the alarm and pauses; it never decides alone.
  *  3. Waiting costs no processor for long: spin, then sleep on the slot's bell.
  *  4. A leader that has waited for others acts on what it holds then only if that is still its claim.
@@ -29,7 +29,7 @@
  * of a lost ring, which the fence below already makes all but impossible. */
 static const s64 sleep_limit[2] = { 0, 50 * 1000 * 1000 };
 
-static u32 arrival_crc(const struct sf_arrival *a)
+static u32 claim_crc(const struct sf_claim_record *a)
 {
 	u64 c = 0;
 	const u64 *w = (const u64 *)a;
@@ -43,9 +43,9 @@ static u32 arrival_crc(const struct sf_arrival *a)
 	return (u32)c;
 }
 
-static int arrival_valid(const struct sf_arrival *a, u64 seq, u32 slot)
+static int claim_valid(const struct sf_claim_record *a, u64 seq, u32 slot)
 {
-	return a->seq_inv == ~seq && a->slot == slot && a->crc == arrival_crc(a);
+	return a->seq_inv == ~seq && a->slot == slot && a->crc == claim_crc(a);
 }
 
 static u32 result_crc(const struct sf_result *r)
@@ -239,7 +239,7 @@ INLINE void digest_place(struct sf_event *e, const struct sf_regs *r)
 static void claim(struct sf_event *e, const struct sf_regs *r)
 {
 	const u64 seq = e->seq;
-	struct sf_arrival *a = ARRIVAL(me.slot, seq);
+	struct sf_claim_record *a = CLAIM(me.slot, seq);
 	if (sf_alone()) {
 		G->slot[0].next = e->seq;
 		return;
@@ -253,8 +253,8 @@ static void claim(struct sf_event *e, const struct sf_regs *r)
 	/* The lines written next are in another core's cache by now: ask for them early. Four
 	 * events are a few hundred nanoseconds. */
 	if (me.slot == 0) {
-		__builtin_prefetch(ARRIVAL(0, seq + 4), 1);
-		__builtin_prefetch((const u8 *)ARRIVAL(0, seq + 4) + 64, 1);
+		__builtin_prefetch(CLAIM(0, seq + 4), 1);
+		__builtin_prefetch((const u8 *)CLAIM(0, seq + 4) + 64, 1);
 		__builtin_prefetch(RESULT(seq + 4 - me.base), 1);
 	}
 	store(&a->seq, ~0ull); /* no reader takes the slot while it is rewritten */
@@ -271,14 +271,14 @@ static void claim(struct sf_event *e, const struct sf_regs *r)
 		a->args[i] = e->args[i];
 	a->sp = r->rsp;
 	a->regs = me.regs_digest;
-	u64 c = 0; /* as arrival_crc(), with the seq that is not stored yet */
+	u64 c = 0; /* as claim_crc(), with the seq that is not stored yet */
 	__asm__("crc32q %1, %0" : "+r"(c) : "r"(seq));
 	__asm__("crc32q %1, %0" : "+r"(c) : "r"(((const u64 *)a)[2]));
 	__asm__("crc32q %1, %0" : "+r"(c) : "r"((u64)a->slot));
 	for (int i = 4; i < 8; i++)
 		__asm__("crc32q %1, %0" : "+r"(c) : "r"(((const u64 *)a)[i]));
 	a->crc = (u32)c;
-	SF_FLIP_POINT(seq, flip_arrival, SF_T_ARRIVAL);
+	SF_FLIP_POINT(seq, flip_claim, SF_T_CLAIM);
 	store(&a->seq, seq);
 	G->slot[me.slot].next = seq;
 	ring(G->live);
@@ -289,7 +289,7 @@ void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 	claim(e, r);
 }
 
-static int same(const struct sf_arrival *o, const struct sf_event *e, u64 ip)
+static int same(const struct sf_claim_record *o, const struct sf_event *e, u64 ip)
 {
 	return ((o->state ^ e->state) | (o->bytes[0] ^ e->bytes.a) | (o->bytes[1] ^ e->bytes.b) | (o->ip ^ ip) | (o->nr ^ e->nr) |
 		(u64)(o->kind ^ e->kind) | (u64)(o->thread ^ (u16)app.current)) == 0;
@@ -347,15 +347,15 @@ enum sf_meet sf_meet_all(struct sf_event *e)
 	if (unlikely(me.role == SF_RERUN))
 		return meet_log(e);
 	u32 others = G->live & ~(1u << me.slot);
-	const u64 ip = ARRIVAL(me.slot, e->seq)->ip;
+	const u64 ip = CLAIM(me.slot, e->seq)->ip;
 	me.queries = 0;
 	while (others) {
 		u32 s = __builtin_ctz(others);
 		others &= others - 1;
-		const struct sf_arrival *o = ARRIVAL(s, e->seq);
+		const struct sf_claim_record *o = CLAIM(s, e->seq);
 		if (!wait_for(&o->seq, e->seq, SF_W_RECORD, s, e->seq))
 			return SF_RESTART;
-		if (unlikely(!arrival_valid(o, e->seq, s))) {
+		if (unlikely(!claim_valid(o, e->seq, s))) {
 			if (s == 0 && leader_acts(e))
 				continue;
 			sf_raise(SF_A_LOG, e->seq);
@@ -378,11 +378,11 @@ enum sf_meet sf_meet_all(struct sf_event *e)
  * back. What such a look finds is then several events, read at the speed of the cache. Where
  * queries and effects alternate the leader would wait for it: there it looks all the time. */
 #define LAG_TICKS 2048 /* some five to ten events of a leader that waits for nobody */
-#define LAG_LOOKS 4    /* then the leader is doing something longer: wait for its arrival */
+#define LAG_LOOKS 4    /* then the leader is doing something longer: wait for its claim */
 #define LAG_AFTER 16   /* queries without an effect between them */
 
 /* The result of a query says on which claim the leader acted: one line that is read anyway, instead
- * of two. 0: not there, or not what this replica claims; the arrival tells more. */
+ * of two. 0: not there, or not what this replica claims; the claim tells more. */
 static int leader_acted(const struct sf_event *e)
 {
 	const struct sf_result *r = RESULT(e->seq - me.base);
@@ -408,18 +408,18 @@ enum sf_meet sf_meet_leader(struct sf_event *e)
 		return meet_log(e);
 	if (likely(leader_acted(e)))
 		return SF_AGREED;
-	const struct sf_arrival *o = ARRIVAL(0, e->seq);
+	const struct sf_claim_record *o = CLAIM(0, e->seq);
 	/* The leader may have lapped this slot of its ring only if this replica is done with
 	 * it, so the record asked for is there or still to come. */
 	if (!wait_for(&o->seq, e->seq, SF_W_RECORD, 0, e->seq))
 		return SF_RESTART;
-	if (unlikely(!arrival_valid(o, e->seq, 0))) {
+	if (unlikely(!claim_valid(o, e->seq, 0))) {
 		if (leader_acts(e))
 			return SF_AGREED;
 		sf_raise(SF_A_LOG, e->seq);
 		return SF_RESTART;
 	}
-	if (unlikely(!same(o, e, ARRIVAL(me.slot, e->seq)->ip))) {
+	if (unlikely(!same(o, e, CLAIM(me.slot, e->seq)->ip))) {
 		sf_raise(SF_A_DIVERGED, e->seq);
 		return SF_RESTART;
 	}
@@ -427,7 +427,7 @@ enum sf_meet sf_meet_leader(struct sf_event *e)
 }
 
 /* The one way an agreed call reaches the kernel: the token that opens the gate is made
- * from another replica's arrival, the one that the gate expects from this replica's. */
+ * from another replica's claim, the one that the gate expects from this replica's. */
 s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
 {
 	if (sf_alone()) {
@@ -439,7 +439,7 @@ s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
 		return me.made_ret;
 	u32 others = G->live & ~(1u << me.slot);
 	u32 peer = others && e->lockstep && me.role != SF_RERUN ? (u32)__builtin_ctz(others) : me.slot;
-	const struct sf_arrival *o = ARRIVAL(peer, e->seq);
+	const struct sf_claim_record *o = CLAIM(peer, e->seq);
 	tls.token = sf_mix(e->state, e->bytes.a) ^ tls.secret;
 	s64 r = sf_gate(call, sf_mix(o->state, o->bytes[0]) ^ tls.secret);
 	if (likely(r != -EINTR && r != SF_NOT_MADE)) {
@@ -589,28 +589,28 @@ const struct sf_result *sf_result_wait(struct sf_event *e)
 
 /* A replica that was made again stands where the one it was made from stands, and so has been
  * at every event before: a follower that lags behind is about to ask for its claims there. */
-void sf_inherit_arrivals(u32 from)
+void sf_inherit_claims(u32 from)
 {
 	for (u64 seq = me.next > SF_RING - 1 ? me.next - (SF_RING - 1) : 1; seq < me.next; seq++) {
-		const struct sf_arrival *o = ARRIVAL(from, seq);
-		struct sf_arrival *a = ARRIVAL(me.slot, seq);
-		if (a == o || o->seq != seq || !arrival_valid(o, seq, from))
+		const struct sf_claim_record *o = CLAIM(from, seq);
+		struct sf_claim_record *a = CLAIM(me.slot, seq);
+		if (a == o || o->seq != seq || !claim_valid(o, seq, from))
 			continue;
 		*a = *o;
 		a->slot = me.slot;
-		a->crc = arrival_crc(a);
+		a->crc = claim_crc(a);
 	}
 }
 
 /* What another replica claims, claimed by the leader as well: its child was killed on the way there, and nothing is
  * made of that event (spawn.c). */
-void sf_claim_as(const struct sf_arrival *o)
+void sf_claim_as(const struct sf_claim_record *o)
 {
-	struct sf_arrival *a = ARRIVAL(me.slot, o->seq);
+	struct sf_claim_record *a = CLAIM(me.slot, o->seq);
 	const u64 seq = o->seq;
 	*a = *o;
 	a->slot = me.slot;
-	a->crc = arrival_crc(a);
+	a->crc = claim_crc(a);
 	G->slot[me.slot].next = seq;
 	ring(G->live);
 }
@@ -644,7 +644,7 @@ void sf_event_done(struct sf_event *e, const struct sf_result *r)
 			ring(1);
 	}
 	if (unlikely(flags & SF_R_BARRIER) && me.slot == 0) {
-		followers_at(me.next, me.next); /* an alarm is looked at again on the next arrival */
+		followers_at(me.next, me.next); /* an alarm is looked at again on the next claim */
 		sf_mapped_by_all();
 	}
 }
@@ -676,7 +676,7 @@ void sf_raise(u32 alarm, u64 seq)
 	ring_launcher();
 }
 
-/* Count arrivals of the disputed event: the largest set of equal claims wins; slots that
+/* Count claims of the disputed event: the largest set of equal claims wins; slots that
  * claim something else, or nothing, are losers. Without a majority everybody loses. */
 static void vote(void)
 {
@@ -684,14 +684,14 @@ static void vote(void)
 	u64 seq = G->alarm_seq;
 	u32 best = 0, best_n = 0, all = G->live, there = 0;
 	for (u32 a = 0; a < SF_SLOTS_MAX; a++) {
-		const struct sf_arrival *x = ARRIVAL(a, seq);
-		if (!(all & 1u << a) || x->seq != seq || !arrival_valid(x, seq, a))
+		const struct sf_claim_record *x = CLAIM(a, seq);
+		if (!(all & 1u << a) || x->seq != seq || !claim_valid(x, seq, a))
 			continue;
 		u32 set = 0, n = 0;
 		there |= 1u << a;
 		for (u32 b = 0; b < SF_SLOTS_MAX; b++) {
-			const struct sf_arrival *y = ARRIVAL(b, seq);
-			if (!(all & 1u << b) || y->seq != seq || !arrival_valid(y, seq, b))
+			const struct sf_claim_record *y = CLAIM(b, seq);
+			if (!(all & 1u << b) || y->seq != seq || !claim_valid(y, seq, b))
 				continue;
 			if (((x->state ^ y->state) | (x->bytes[0] ^ y->bytes[0]) | (x->bytes[1] ^ y->bytes[1]) | (x->ip ^ y->ip) |
 			     (u64)(x->nr ^ y->nr) | (u64)(x->kind ^ y->kind) | (u64)(x->thread ^ y->thread)) == 0) {

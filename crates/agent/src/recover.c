@@ -233,7 +233,7 @@ static void become(u32 slot)
 	own->own_events = app.own_events;
 	me.own_event = 0;
 	me.parent = (s32)raw6(NR_getppid, 0, 0, 0, 0, 0, 0);
-	sf_inherit_arrivals(0);
+	sf_inherit_claims(0);
 	sf_baton_is_of(0);
 	store(&own->done, me.next);
 	sf_arm();
@@ -453,7 +453,7 @@ s64 sf_receive(void)
 		memcpy(fp + 464, marks, sizeof marks);
 	} else
 		sf_fp_load(t->fp);
-	sf_inherit_arrivals((u32)t->slot);
+	sf_inherit_claims((u32)t->slot);
 	G->slot[me.slot].next = place();
 	if (me.slot == 0)
 		G->base = me.base;

@@ -301,9 +301,9 @@ void sf_spawned(s64 pid)
 	if (!sf_alone()) {
 		if (RESULT(me.next - me.base)->seq == me.next)
 			me.next++; /* killed before it had noted what it had published */
-		struct sf_arrival *own = ARRIVAL(0, me.next);
+		struct sf_claim_record *own = CLAIM(0, me.next);
 		if (own->seq != me.next && others) {
-			const struct sf_arrival *o = ARRIVAL(__builtin_ctz(others), me.next);
+			const struct sf_claim_record *o = CLAIM(__builtin_ctz(others), me.next);
 			while (load(&o->seq) != me.next && load(&G->alarm) == SF_A_QUIET)
 				sys0(NR_sched_yield);
 			if (o->kind != SF_K_SYSCALL)

@@ -429,7 +429,7 @@ pub struct Signal {
     /// The sender's process, if the kernel names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_pid: Option<u32>,
-    /// From its arrival to its delivery.
+    /// From when it came to its delivery.
     pub latency_ns: u64,
 }
 

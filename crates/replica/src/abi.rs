@@ -12,7 +12,7 @@ pub(crate) const SIGINFO_WORDS: usize = 16;
 pub(crate) const FAULTS_MAX: usize = 64;
 pub(crate) const RING: usize = 64;
 pub(crate) const RESULTS_MAX: usize = 65536;
-pub(crate) const OFF_ARRIVALS: usize = 0x10000;
+pub(crate) const OFF_CLAIMS: usize = 0x10000;
 pub(crate) const OFF_RESULTS: usize = 0x40000;
 pub(crate) const OFF_PAYLOAD: usize = 0x80_0000;
 pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
@@ -46,7 +46,7 @@ pub(crate) const ENTRY_SYSCALL: u64 = BASE;
 pub(crate) const ENTRY_ENTROPY: u64 = BASE + 16;
 
 #[repr(C, align(64))]
-pub(crate) struct Arrival {
+pub(crate) struct ClaimRecord {
     pub(crate) seq: u64,
     pub(crate) seq_inv: u64,
     pub(crate) nr: u32,
@@ -246,7 +246,7 @@ pub(crate) struct Boot {
 }
 
 const _: () = assert!(
-    size_of::<Arrival>() == 128,
+    size_of::<ClaimRecord>() == 128,
     "shared with crates/agent/src/abi.h"
 );
 const _: () = assert!(
@@ -258,7 +258,7 @@ const _: () = assert!(
     "shared with crates/agent/src/abi.h"
 );
 const _: () = assert!(
-    size_of::<Group>() <= OFF_ARRIVALS,
+    size_of::<Group>() <= OFF_CLAIMS,
     "shared with crates/agent/src/abi.h"
 );
 
@@ -267,10 +267,10 @@ pub(crate) const fn slot(index: usize) -> usize {
     offset_of!(Group, slots) + index * size_of::<Slot>()
 }
 
-/// Byte offset of an arrival in the shared memory.
-pub(crate) fn arrival(slot: usize, seq: u64) -> usize {
+/// Byte offset of a claim in the shared memory.
+pub(crate) fn claim(slot: usize, seq: u64) -> usize {
     let place = usize::try_from(seq % RING as u64).expect("below RING");
-    OFF_ARRIVALS + (slot * RING + place) * size_of::<Arrival>()
+    OFF_CLAIMS + (slot * RING + place) * size_of::<ClaimRecord>()
 }
 
 pub(crate) mod option {

@@ -69,7 +69,7 @@ enum When {
     Site = 0,
     Event,
     Voted,
-    Arrival,
+    Claim,
     Result,
     Tick,
 }
@@ -645,9 +645,9 @@ fn compile(index: usize, fault: &Fault, replicas: u8, rank: u32) -> Result<One, 
         Trigger::Event { index, phase } => {
             one.event = index.0;
             one.when = match (phase, one.strike.place.from) {
-                (EventPhase::BeforeArrival, From::Entry) => When::Arrival,
+                (EventPhase::BeforeClaim, From::Entry) => When::Claim,
                 (EventPhase::AfterVote, From::Entry) => When::Result,
-                (EventPhase::BeforeArrival, _) => When::Event,
+                (EventPhase::BeforeClaim, _) => When::Event,
                 (EventPhase::AfterVote, _) => When::Voted,
             };
         }
@@ -1061,14 +1061,14 @@ pub struct OwnPlaces {
 pub fn own_places() -> OwnPlaces {
     let image = crate::image::Image::new();
     let wide = |bytes: usize| bytes as u64;
-    let ring = abi::RING * size_of::<abi::Arrival>();
+    let ring = abi::RING * size_of::<abi::ClaimRecord>();
     OwnPlaces {
         fixed: 0..image.fixed,
         written: image.fixed..wide(image.bytes.len()),
         control: 0..wide(size_of::<abi::Group>()),
         claims: (0..abi::SLOTS_MAX)
             .map(|slot| {
-                wide(abi::OFF_ARRIVALS + slot * ring)..wide(abi::OFF_ARRIVALS + (slot + 1) * ring)
+                wide(abi::OFF_CLAIMS + slot * ring)..wide(abi::OFF_CLAIMS + (slot + 1) * ring)
             })
             .collect(),
         results: wide(abi::OFF_RESULTS),

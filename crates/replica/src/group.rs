@@ -246,8 +246,8 @@ impl Group {
 
     /// The claim of a slot about an event, if its record is there and whole.
     pub(crate) fn claim(&self, slot: usize, seq: u64) -> Option<Claim> {
-        let mut raw = [0; size_of::<abi::Arrival>()];
-        self.memory.read(abi::arrival(slot, seq), &mut raw);
+        let mut raw = [0; size_of::<abi::ClaimRecord>()];
+        self.memory.read(abi::claim(slot, seq), &mut raw);
         let word = |index: usize| {
             u64::from_le_bytes(
                 raw[8 * index..8 * index + 8]
@@ -274,7 +274,7 @@ impl Group {
     /// Forgets what a slot has claimed.
     pub(crate) fn clear_ring(&self, slot: usize) {
         for seq in 0..abi::RING as u64 {
-            self.set64(abi::arrival(slot, seq), u64::MAX);
+            self.set64(abi::claim(slot, seq), u64::MAX);
         }
     }
 
@@ -282,7 +282,7 @@ impl Group {
     /// anew may depend on files (shared.c), so nobody may act on the old claim.
     pub(crate) fn withdraw(&self, slot: usize) {
         let seq = self.get64(at!(own slot, again));
-        let at = abi::arrival(slot, seq);
+        let at = abi::claim(slot, seq);
         if self.get64(at) == seq {
             self.set64(at, u64::MAX);
         }
@@ -341,15 +341,15 @@ impl Group {
 
     /// The same for any slot that is to claim what another has.
     pub(crate) fn echo_as(&self, from: usize, slot: usize, seq: u64) {
-        let (source, to) = (abi::arrival(from, seq), abi::arrival(slot, seq));
-        let mut words: Vec<u64> = (0..size_of::<abi::Arrival>() / 8)
+        let (source, to) = (abi::claim(from, seq), abi::claim(slot, seq));
+        let mut words: Vec<u64> = (0..size_of::<abi::ClaimRecord>() / 8)
             .map(|index| self.get64(source + 8 * index))
             .collect();
         if words[0] != seq {
             return;
         }
         let slot = slot as u64;
-        // log.c, `arrival_crc`.
+        // log.c, `claim_crc`.
         let checked: Vec<u8> = [
             words[0], words[2], slot, words[4], words[5], words[6], words[7],
         ]
@@ -447,15 +447,15 @@ mod tests {
             let slot =
                 usize::try_from(next(&mut state) % abi::SLOTS_MAX as u64).expect("few slots");
             let (seq, base) = (number(&mut state), number(&mut state));
-            for word in 0..size_of::<abi::Arrival>() / 8 {
-                group.set64(abi::arrival(slot, seq) + 8 * word, number(&mut state));
+            for word in 0..size_of::<abi::ClaimRecord>() / 8 {
+                group.set64(abi::claim(slot, seq) + 8 * word, number(&mut state));
             }
             if next(&mut state).is_multiple_of(2) {
-                group.set64(abi::arrival(slot, seq), seq);
-                group.set64(abi::arrival(slot, seq) + 8, !seq);
+                group.set64(abi::claim(slot, seq), seq);
+                group.set64(abi::claim(slot, seq) + 8, !seq);
             }
-            let named = group.get64(abi::arrival(slot, seq)) == seq
-                && group.get64(abi::arrival(slot, seq) + 8) == !seq;
+            let named = group.get64(abi::claim(slot, seq)) == seq
+                && group.get64(abi::claim(slot, seq) + 8) == !seq;
             assert_eq!(group.claim(slot, seq).is_some(), named);
             let index = seq
                 .checked_sub(base)

@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(two(&mut pace, (5, 0), (5, 0)), None);
         assert_eq!(two(&mut pace, (5, 7000), (5, 7000)), None);
         assert_eq!(two(&mut pace, (6, 7050), (5, 7100)), None);
-        // At the looks after the first arrival as well, at which nobody moves.
+        // At the looks after the first claim as well, at which nobody moves.
         assert_eq!(two(&mut pace, (6, 7050), (5, 8500)), None);
         assert_eq!(two(&mut pace, (6, 7050), (5, 14_000)), None);
         assert_eq!(two(&mut pace, (7, 7060), (6, 14_010)), None);

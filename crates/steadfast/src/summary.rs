@@ -297,7 +297,7 @@ fn difference(difference: &Difference) -> String {
         Difference::Death { signal: None } => "death".to_owned(),
         Difference::Exit => "an exit of its own".to_owned(),
         Difference::Hang { cpu_ns, limit_ns } => format!(
-            "no arrival after {} s of CPU time, {} s were allowed",
+            "no claim after {} s of CPU time, {} s were allowed",
             seconds(*cpu_ns),
             seconds(*limit_ns)
         ),

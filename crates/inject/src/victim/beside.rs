@@ -25,7 +25,7 @@ const REPAIR: [&str; 9] = [
     "fork_follower",
     "sf_again",
     "sf_as_event",
-    "sf_inherit_arrivals",
+    "sf_inherit_claims",
     "sleep_as_snapshot",
 ];
 const REGISTERS: [&str; 10] = [

@@ -210,9 +210,9 @@ pub struct Scope {
 /// The two moments around the vote on an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum EventPhase {
-    /// Before the victim publishes its arrival: what it publishes is wrong.
+    /// Before the victim publishes its claim: what it publishes is wrong.
     #[default]
-    BeforeArrival,
+    BeforeClaim,
     /// After the vote, before the kernel (for the leader) or the guest (for a follower) reads
     /// what was voted on: the window that voting cannot see.
     AfterVote,
@@ -668,7 +668,7 @@ impl fmt::Display for Trigger {
             Self::Event { index, phase } => {
                 write!(f, "event={index}")?;
                 match phase {
-                    EventPhase::BeforeArrival => Ok(()),
+                    EventPhase::BeforeClaim => Ok(()),
                     EventPhase::AfterVote => f.write_str(" after-vote"),
                 }
             }

@@ -488,7 +488,7 @@ fn trigger(line: &mut Line<'_>) -> Result<Trigger, FaultError> {
             let index = EventIndex(line.positive(clause, clause.value)?.get());
             let phase = match line.take("after-vote") {
                 Some(_) => EventPhase::AfterVote,
-                None => EventPhase::BeforeArrival,
+                None => EventPhase::BeforeClaim,
             };
             Ok(Trigger::Event { index, phase })
         }

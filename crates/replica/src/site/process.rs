@@ -292,7 +292,7 @@ impl Site {
                 let mut claim = vec![0; CLAIM_BYTES];
                 group
                     .memory
-                    .read(abi::arrival(self.acting(), event), &mut claim);
+                    .read(abi::claim(self.acting(), event), &mut claim);
                 let mut classes = vec![0; CLASSES];
                 group.memory.read(CLASSES_AT, &mut classes);
                 if let Some(heard) = self.heard.lock().expect("no panic under it").take() {
@@ -340,7 +340,7 @@ impl Site {
         }
         *self.heard.lock().expect("no panic under it") = Some(classes.to_vec());
         group.set64(EXEC_SEQ, event);
-        put(&group, abi::arrival(0, event), claim);
+        put(&group, abi::claim(0, event), claim);
         group.set64(at!(own 0, next), event);
         group.ring(1);
     }

@@ -110,7 +110,7 @@ fn take_step(group: &Group, place: &mut Place, at: usize) -> Step {
         .memory
         .read(abi::OFF_PAYLOAD + half(&result, 9) as usize, &mut payload);
     let step = Step {
-        claim: read(group, abi::arrival(0, place.seq)),
+        claim: read(group, abi::claim(0, place.seq)),
         result,
         note: read(group, note_at(place.seq)),
         payload,
@@ -141,7 +141,7 @@ impl Site {
         if done() {
             return Some(Told::Step(Box::new(take_step(&group, place, at))));
         }
-        let claim: [u8; CLAIM_BYTES] = read(&group, abi::arrival(0, place.seq));
+        let claim: [u8; CLAIM_BYTES] = read(&group, abi::claim(0, place.seq));
         if word(&claim, 0) != place.seq {
             return None;
         }
@@ -158,7 +158,7 @@ impl Site {
             return;
         };
         let seq = word(claim, 0);
-        put(&group, abi::arrival(0, seq), claim);
+        put(&group, abi::claim(0, seq), claim);
         group.set64(at!(own 0, next), seq);
         wake(&group, 1);
     }
@@ -206,7 +206,7 @@ impl Site {
     /// Primary: the claim about the event after the last that it has done, with which a program ends.
     #[must_use]
     pub fn last_claim(&self, place: &Place) -> Option<Vec<u8>> {
-        let claim: [u8; CLAIM_BYTES] = read(&self.group(), abi::arrival(0, place.seq));
+        let claim: [u8; CLAIM_BYTES] = read(&self.group(), abi::claim(0, place.seq));
         (word(&claim, 0) == place.seq).then(|| claim.to_vec())
     }
 
@@ -227,7 +227,7 @@ impl Site {
             put(&group, note_at(place.seq), &step.note);
         }
         put(&group, at, &step.result);
-        let claimed = abi::arrival(0, place.seq);
+        let claimed = abi::claim(0, place.seq);
         if group.get64(claimed) != place.seq {
             put(&group, claimed, &step.claim);
         }
@@ -240,7 +240,7 @@ impl Site {
     /// Secondary: what the primary has claimed last, and how it has ended.
     pub fn put_end(&self, claim: &[u8], end: &End) {
         if claim.len() == CLAIM_BYTES {
-            put(&self.group(), abi::arrival(0, word(claim, 0)), claim);
+            put(&self.group(), abi::claim(0, word(claim, 0)), claim);
             self.group().set64(at!(own 0, next), word(claim, 0));
         }
         let (code, value) = match end {
@@ -275,7 +275,7 @@ impl Site {
         let newest = group.get64(at!(own 1, next));
         let mut claims = Vec::new();
         while sent.claim < newest {
-            let claim: [u8; CLAIM_BYTES] = read(&group, abi::arrival(1, sent.claim + 1));
+            let claim: [u8; CLAIM_BYTES] = read(&group, abi::claim(1, sent.claim + 1));
             if word(&claim, 0) != sent.claim + 1 {
                 break;
             }
@@ -294,7 +294,7 @@ impl Site {
             return false;
         };
         let seq = word(claim, 0);
-        put(&group, abi::arrival(1, seq), claim);
+        put(&group, abi::claim(1, seq), claim);
         group.set64(at!(own 1, next), seq);
         wake(&group, 0);
         true

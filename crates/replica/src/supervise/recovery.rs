@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   alarm ──► everybody pauses at the disputed event, or is dead, or hangs
-//!         ──► each paused replica counts the arrivals and names losers
+//!         ──► each paused replica counts the claims and names losers
 //!         ──► losers are killed and made again as copies of the leader ──┐ somebody died meanwhile:
 //!         ──► rings cleared, alarm off, all start the event again        └──► from the top, without those yet unmade
 //! ```
@@ -787,7 +787,7 @@ impl Supervisor<'_> {
         self.give_up(StopReason::Unrecoverable, begun);
     }
 
-    /// Has every paused replica count the arrivals; the losers that most of them name.
+    /// Has every paused replica count the claims; the losers that most of them name.
     pub(crate) fn count(&self, paused: &[usize]) -> u32 {
         for r in paused {
             self.group.command(*r, cmd::VOTE, 0);

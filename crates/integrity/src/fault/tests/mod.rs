@@ -242,7 +242,7 @@ fn a_fault_built_by_hand_obeys_the_same_rules() {
     let register = |name: &str| Target::Register(name.parse().expect("a register"), Moment::Before);
     let event = || Trigger::Event {
         index: EventIndex(1),
-        phase: EventPhase::BeforeArrival,
+        phase: EventPhase::BeforeClaim,
     };
     let flip = |target, bits| Effect::Bits {
         part: Part::App,

@@ -209,7 +209,7 @@ fn any_trigger() -> impl Strategy<Value = Trigger> {
             phase: if after {
                 EventPhase::AfterVote
             } else {
-                EventPhase::BeforeArrival
+                EventPhase::BeforeClaim
             },
         }),
         (
