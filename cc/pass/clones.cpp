@@ -416,7 +416,7 @@ void refuse(Instruction &I, Report &R, StringRef Id, StringRef What) {
 // Every module that calls NAME.sf without defining it brings this; the definition elsewhere wins over it, and of several of these
 // one stays, so where the call was is found by its frame (runtime/fail.c). It names the
 // original: where a handler's own body was the only one to call it, nothing else takes its object out of an archive.
-static Function *cloneElsewhere(Module &M, Function &Original, FunctionType *Type) {
+static Function *cloneInOtherModule(Module &M, Function &Original, FunctionType *Type) {
   std::string Name = (Original.getName() + CloneSuffix).str();
   if (Function *Found = M.getFunction(Name); Found && !Found->isDeclaration())
     return Found;
@@ -737,7 +737,7 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
         return;
       }
       Call.setCallingConv(Other->getCallingConv());
-      Call.setCalledOperand(Clone ? Clone : cloneElsewhere(M, *Other, Call.getFunctionType()));
+      Call.setCalledOperand(Clone ? Clone : cloneInOtherModule(M, *Other, Call.getFunctionType()));
       return;
     }
     [[fallthrough]];
@@ -746,7 +746,7 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
     break;
   }
   Function *Clone = Made.lookup(Callee);
-  Call.setCalledOperand(Clone ? Clone : cloneElsewhere(M, *Callee, Call.getFunctionType()));
+  Call.setCalledOperand(Clone ? Clone : cloneInOtherModule(M, *Callee, Call.getFunctionType()));
 }
 
 // What a policy says of calls of a function without hardened code, as a function for pointers to it. Nothing where its arguments
@@ -759,7 +759,7 @@ static Function *byPointer(Module &M, const Config &C, const Clones &Made, Repor
       Other = Function::Create(F.getFunctionType(), GlobalValue::ExternalLinkage, T.Text, M);
     R.once({"C", idOf(F), idOf(*Other), "hardened", M.getSourceFileName()});
     Function *Clone = Made.lookup(Other);
-    return Clone ? Clone : cloneElsewhere(M, *Other, F.getFunctionType());
+    return Clone ? Clone : cloneInOtherModule(M, *Other, F.getFunctionType());
   }
   if (F.isVarArg() || (T.How == Class::Defer && !F.getReturnType()->isVoidTy()))
     return nullptr;

@@ -57,8 +57,8 @@ struct sf_tls {
   uint64_t kept[8];   /* callee-saved registers, return address and stack pointer of the call of __sf_begin */
   struct sf_entry *grows; /* the cursor, while the last entry may take in more bytes of its word */
   /* --recover: while store.S may make an entry in both logs, the second one's (recover.c), twice; and where either is full. */
-  struct sf_twin *twin, *twin_again;
-  struct sf_entry *twin_end;
+  struct sf_shadow *shadow, *shadow_again;
+  struct sf_entry *shadow_end;
 };
 #define SF_LIES(FIELD, OFFSET) _Static_assert(offsetof(struct sf_tls, FIELD) == OFFSET, "known to the pass and to store.S (layout.h)")
 SF_LIES(table, SF_TLS_TABLE);
@@ -75,9 +75,9 @@ SF_LIES(key_whole, SF_TLS_KEY_WHOLE);
 SF_LIES(partial, SF_TLS_PARTIAL);
 SF_LIES(kept, SF_TLS_KEPT);
 SF_LIES(grows, SF_TLS_GROWS);
-SF_LIES(twin, SF_TLS_TWIN);
-SF_LIES(twin_again, SF_TLS_TWIN_AGAIN);
-SF_LIES(twin_end, SF_TLS_TWIN_END);
+SF_LIES(shadow, SF_TLS_SHADOW);
+SF_LIES(shadow_again, SF_TLS_SHADOW_AGAIN);
+SF_LIES(shadow_end, SF_TLS_SHADOW_END);
 #undef SF_LIES
 /* The runtime is a program's, so its thread-local memory is known when it is linked: no register holds its base, which could change
    and make of one field another. Not in what shared libraries have of it (Makefile: PLAIN). */

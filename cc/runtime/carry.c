@@ -96,8 +96,8 @@ static struct sf_carry *carry_of(struct sf_context *c) {
       add(c->carry, (struct received){early.latest[i].at, early.latest[i].length, NULL});
     }
     early.count = early.before = 0;
-    if (c->twin)
-      __sf_recover.twin_places(c);
+    if (c->shadow)
+      __sf_recover.shadow_places(c);
   }
   return c->carry;
 }
@@ -106,8 +106,8 @@ void sf_carry_thread(struct sf_context *c) {
   if (c->carry)
     sf_unmap(c->carry, sizeof *c->carry);
   c->carry = NULL;
-  if (c->twin)
-    __sf_recover.twin_places(c);
+  if (c->shadow)
+    __sf_recover.shadow_places(c);
 }
 
 /* Inputs. */

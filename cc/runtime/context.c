@@ -61,7 +61,7 @@ static SF_COLD struct sf_context *context_new(void) {
   sf_carry_thread(c);
   if (sf_recovers()) {
     __sf_recover.thread();
-    __sf_recover.twin_thread(c);
+    __sf_recover.shadow_thread(c);
   }
   __sf_own = c;
   sf_thread_ends(c);

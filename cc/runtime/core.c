@@ -75,12 +75,12 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   __sf_tls.sum = 0;
   __sf_tls.delta = 0;
   c->message_cursor = c->message_count;
-  if (unlikely(c->locks.used | c->state | (uintptr_t)c->twin)) {
+  if (unlikely(c->locks.used | c->state | (uintptr_t)c->shadow)) {
     if (c->state)
       __sf_state.begin(c);
     sf_locks_begin(c);
-    if (c->twin)
-      __sf_recover.twin_begin(c);
+    if (c->shadow)
+      __sf_recover.shadow_begin(c);
   }
   c->mxcsr = mxcsr_get();
   c->errno_begin = *__errno_location();
@@ -95,8 +95,8 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.phase = SF_E1;
   end_phase(c, h, END_I);
-  if (unlikely(c->twin != NULL))
-    __sf_recover.twin_opened(c);
+  if (unlikely(c->shadow != NULL))
+    __sf_recover.shadow_opened(c);
 }
 
 /* Called by __sf_begin (store.S), and again by a retry. 0: the first run comes next. */
@@ -116,8 +116,8 @@ int sf_begin(const struct sf_handler *h) {
     c->split_state = 0; /* no wait has made it so */
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->split_state != 0))
     sf_gate_differs(c, h, END_I);
-  if (unlikely(sf_elsewhere()))
-    __sf_elsewhere.ready(c);
+  if (unlikely(sf_second_core()))
+    __sf_second_core.ready(c);
   if (likely(c->again == 0))
     count_event(c);
   __sf_tls.stack_low = c->stack_low;
@@ -156,7 +156,7 @@ void sf_begin_half(struct sf_context *c) {
   open_run(c, c->handler);
   if (unlikely(c->ignored_count)) {
     __sf_tls.limit = NULL;
-    __sf_tls.twin = __sf_tls.twin_again = NULL;
+    __sf_tls.shadow = __sf_tls.shadow_again = NULL;
   }
 }
 
@@ -268,12 +268,12 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   __sf_tls.epoch_key = (c->epoch + 1) << SF_EPOCH_SHIFT;
   __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.limit = NULL;
-  __sf_tls.twin = __sf_tls.twin_again = NULL;
+  __sf_tls.shadow = __sf_tls.shadow_again = NULL;
   __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
   __sf_tls.phase = SF_E2;
   end_phase(c, h, END_R);
-  if (unlikely(sf_elsewhere()))
-    __sf_elsewhere.go(c);
+  if (unlikely(sf_second_core()))
+    __sf_second_core.go(c);
   if (unlikely(c->split_state))
     sf_split_second(c);
   return 0;
@@ -281,8 +281,8 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
 
 SF_API void __sf_end(const struct sf_handler *h, uint64_t result) {
   struct sf_context *c = __sf_own;
-  if (unlikely(sf_elsewhere()))
-    __sf_elsewhere.back(c);
+  if (unlikely(sf_second_core()))
+    __sf_second_core.back(c);
   if (unlikely(c->handler != h || __sf_tls.phase != SF_E2))
     sf_gate_differs(c, h, END_E2);
   end_phase(c, h, END_E2);

@@ -263,7 +263,7 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
     static const char two[] = "steadfast: the same difference in a retry: the handler is not deterministic, what it reads has changed in "
                               "memory, or one of its two cores is always wrong\n"
                               "  fix:   build with --find-nondeterminism, which names the store; if it finds none, run on other cores\n";
-    sf_syscall(1, 2, (long)(sf_elsewhere() ? two : text), (sf_elsewhere() ? sizeof two : sizeof text) - 1, 0, 0, 0);
+    sf_syscall(1, 2, (long)(sf_second_core() ? two : text), (sf_second_core() ? sizeof two : sizeof text) - 1, 0, 0, 0);
   }
   sf_tell(what, name, at, first, second, "stopped");
   leave(122);

@@ -21,8 +21,8 @@ static bool near_gate(const volatile uint64_t *word, uint64_t should) { return _
 /* Looked at again, by the event that is kept beside the second log: the next one begins, or the same once more. */
 SF_COLD void sf_end_phase_again(struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
   volatile uint64_t *own = phase & 1 ? &c->gate_enter : &c->gate_leave, *other = phase & 1 ? &c->gate_leave : &c->gate_enter;
-  for (uint64_t later = phase == END_I; c->twin != NULL; later--) {
-    uint64_t event = __sf_recover.twin_event(c) + later;
+  for (uint64_t later = phase == END_I; c->shadow != NULL; later--) {
+    uint64_t event = __sf_recover.shadow_event(c) + later;
     if (near_gate(own, gate_last(event, phase)) && near_gate(other, gate_before(event, phase))) {
       *other = gate_before(event, phase);
       c->event = event;
@@ -44,8 +44,8 @@ void sf_gates_close(struct sf_context *c, uint64_t event) {
 
 /* Out of line: numbers that the caller has kept in registers may be what went wrong. */
 SF_COLD void sf_passed_again(struct sf_context *c) {
-  uint64_t event = c->twin ? __sf_recover.twin_event(c) : c->event;
-  if (!c->twin || !near_gate(&c->gate_enter, gate(event, END_V)) || !near_gate(&c->gate_leave, gate(event, END_E2)))
+  uint64_t event = c->shadow ? __sf_recover.shadow_event(c) : c->event;
+  if (!c->shadow || !near_gate(&c->gate_enter, gate(event, END_V)) || !near_gate(&c->gate_leave, gate(event, END_E2)))
     sf_gate_differs(c, c->handler, END_V);
   sf_gates_close(c, event);
   c->event = event;

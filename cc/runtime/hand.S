@@ -1,11 +1,11 @@
 /*
- * A stack, with all that a function has to keep, from one thread of the kernel to another (elsewhere.c). rdi: the partner.
+ * A stack, with all that a function has to keep, from one thread of the kernel to another (second_core.c). rdi: the partner.
  *
  * What lies on the stack between: the six registers, then the control words of both floating-point units.
  *
  * Invariant: with the other's thread pointer nothing is run but a handler.
  *
- * Shared with elsewhere.c: offsets in struct sf_partner (layout.h).
+ * Shared with second_core.c: offsets in struct sf_partner (layout.h).
  */
 #include "layout.h"
 
@@ -58,7 +58,7 @@ sf_hand_over:
 	movq	SF_PARTNER_WAIT_SP(%rdi), %rsp
 	pushq	%rdi
 	subq	$8, %rsp
-	call	sf_elsewhere_wait
+	call	sf_second_core_wait
 	addq	$8, %rsp
 	popq	%rdi
 	movq	SF_PARTNER_SP(%rdi), %rsp

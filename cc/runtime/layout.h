@@ -1,6 +1,6 @@
 /*
  * What hardened code and the runtime must agree on as numbers: offsets, shifts, and the version of all of it. Read by C, C++ (the pass)
- * and assembly, so this has nothing but definitions; abi.h, state.h, recover.c and elsewhere.c assert that their structures are so.
+ * and assembly, so this has nothing but definitions; abi.h, state.h, recover.c and second_core.c assert that their structures are so.
  */
 #ifndef STEADFAST_LAYOUT_H
 #define STEADFAST_LAYOUT_H
@@ -35,14 +35,14 @@
 #define SF_TLS_PARTIAL 88
 #define SF_TLS_KEPT 96
 #define SF_TLS_GROWS 160
-#define SF_TLS_TWIN 168
-#define SF_TLS_TWIN_AGAIN 176
-#define SF_TLS_TWIN_END 184
+#define SF_TLS_SHADOW 168
+#define SF_TLS_SHADOW_AGAIN 176
+#define SF_TLS_SHADOW_END 184
 
-/* struct sf_twin */
-#define SF_TWIN_ENTRIES 0
-#define SF_TWIN_COUNT 8
-#define SF_TWIN_SUM 24
+/* struct sf_shadow */
+#define SF_SHADOW_ENTRIES 0
+#define SF_SHADOW_COUNT 8
+#define SF_SHADOW_SUM 24
 
 /* struct sf_partner */
 #define SF_PARTNER_SP 0

@@ -56,10 +56,10 @@ static void thread_end(void *of) {
       *all[i] = (struct sf_buffer){0};
     }
   sf_split_free(c);
-  if (c->twin)
-    __sf_recover.twin_thread_end(c);
-  if (sf_elsewhere())
-    __sf_elsewhere.thread_end(c);
+  if (c->shadow)
+    __sf_recover.shadow_thread_end(c);
+  if (sf_second_core())
+    __sf_second_core.thread_end(c);
   for (size_t i = 0; i < SF_HOLDS; i++)
     atomic_store(&c->holds[i], NULL);
   if (sf_state())

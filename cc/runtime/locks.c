@@ -247,7 +247,7 @@ void sf_locks_resolve(struct sf_context *c) {
     *l = (struct sf_lock){NAMED(lock), .kind = (uint32_t)c->taking_kind, .fresh = 1};
   }
   l->held = 1;
-  __sf_recover.twin_locks(c, c->locks.used);
+  __sf_recover.shadow_locks(c, c->locks.used);
 }
 
 /* R3, R8. */
@@ -279,7 +279,7 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
     l = sf_grow(&c->locks, sizeof *l);
     *l = (struct sf_lock){NAMED(lock), .kind = kind, .count = 1, .held = 1, .fresh = 1};
     publish(c, c->locks.used / sizeof *l - 1, c->locks.used / sizeof *l);
-    __sf_recover.twin_locks(c, c->locks.used);
+    __sf_recover.shadow_locks(c, c->locks.used);
   } else {
     c->taking_kind = kind;
     c->taking = lock;
@@ -293,8 +293,8 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
       }
       l->count++;
       l->held++;
-      if (unlikely(c->twin != NULL))
-        __sf_recover.twin_locks(c, c->locks.used);
+      if (unlikely(c->shadow != NULL))
+        __sf_recover.shadow_locks(c, c->locks.used);
     }
     c->taking = NULL;
   }
@@ -346,8 +346,8 @@ void sf_locks_begin(struct sf_context *c) {
     kept++;
   }
   c->locks.used = kept * sizeof *l;
-  if (unlikely(c->twin != NULL))
-    __sf_recover.twin_locks(c, kept * sizeof *l);
+  if (unlikely(c->shadow != NULL))
+    __sf_recover.shadow_locks(c, kept * sizeof *l);
   publish(c, 0, n);
 }
 

@@ -31,8 +31,8 @@ static SF_COLD void grow_table(struct sf_context *c) {
       s = next(s, &gone);
     *tag_at(s) = tag;
   }
-  if (unlikely(c->twin != NULL))
-    __sf_recover.twin_places(c);
+  if (unlikely(c->shadow != NULL))
+    __sf_recover.shadow_places(c);
   /* Last, as in sf_enlarge. */
   c->tables_old[c->tables_old_count] = old;
   c->tables_old_bytes[c->tables_old_count++] = count * 9;
@@ -51,8 +51,8 @@ static SF_COLD void grow_entries(struct sf_context *c) {
     __sf_tls.limit = entries + capacity;
   c->news = news;
   c->capacity = capacity;
-  if (unlikely(c->twin != NULL))
-    __sf_recover.twin_places(c);
+  if (unlikely(c->shadow != NULL))
+    __sf_recover.shadow_places(c);
   /* Last, as in sf_enlarge. */
   sf_unmap(old, old_capacity * sizeof *old);
   sf_unmap(old_news, old_capacity * sizeof *old_news);
@@ -73,8 +73,8 @@ SF_COLD void sf_log_shrink(struct sf_context *c) {
   c->entries = sf_map(SF_WORDS * sizeof *c->entries);
   c->news = sf_map(SF_WORDS * sizeof *c->news);
   c->capacity = SF_WORDS;
-  if (unlikely(c->twin != NULL))
-    __sf_recover.twin_places(c);
+  if (unlikely(c->shadow != NULL))
+    __sf_recover.shadow_places(c);
 }
 
 /* The table is made from the log, of the first run's words. */
@@ -169,8 +169,8 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
               (uint64_t)__sf_tls.cursor, (uint64_t)e);
   }
   /* Before this log has it, so of two that differ none does. */
-  if (unlikely(own_again()->twin != NULL))
-    __sf_recover.twin_word(__sf_own, where_of(*tag_at(s), tag), e); /* put together once more */
+  if (unlikely(own_again()->shadow != NULL))
+    __sf_recover.shadow_word(__sf_own, where_of(*tag_at(s), tag), e); /* put together once more */
   __sf_tls.sum += weigh(where_of(shown, tag), kept);
   __sf_tls.partial |= add ^ BYTES;
   __sf_tls.cursor++;
@@ -287,7 +287,7 @@ void sf_store_slow(uintptr_t at, uint64_t need, const volatile struct sf_store *
   if (unlikely(need > BYTES))
     sf_log_word(c, word + 8, need >> 8);
   /* What is not there before the store can still be repaired. */
-  if (unlikely(c->twin != NULL) && unlikely(!ready_for_store(c) || !has_store(caller->at, caller->need)))
+  if (unlikely(c->shadow != NULL) && unlikely(!ready_for_store(c) || !has_store(caller->at, caller->need)))
     sf_differ(not_yet_logged, caller->at, at, need);
 }
 
@@ -295,7 +295,7 @@ void sf_store_slow(uintptr_t at, uint64_t need, const volatile struct sf_store *
    lacks its sum. */
 _Noreturn SF_COLD void sf_entry_astray(uintptr_t word, uintptr_t is) {
   struct sf_context *c = own_again();
-  bool entry = is - (uintptr_t)c->entries < c->capacity * sizeof *c->entries || (c->twin && __sf_recover.twin_has_entry(c, is));
+  bool entry = is - (uintptr_t)c->entries < c->capacity * sizeof *c->entries || (c->shadow && __sf_recover.shadow_has_entry(c, is));
   sf_differ(entry ? sf_entry_elsewhere : sf_wrong_place, word, (uint64_t)__sf_tls.cursor, is);
 }
 

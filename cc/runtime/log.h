@@ -160,7 +160,7 @@ static inline bool key_holds(struct sf_context *c) {
 }
 
 /* Both logs have the same words, and the key is the run's. */
-static inline bool ready_for_store(struct sf_context *c) { return __sf_recover.twin_even(c) && key_holds(c); }
+static inline bool ready_for_store(struct sf_context *c) { return __sf_recover.shadow_even(c) && key_holds(c); }
 
 static inline struct sf_range *range_at(struct sf_context *c, size_t index) { return (struct sf_range *)c->ranges.base + index; }
 static inline size_t range_count(struct sf_context *c) { return c->ranges.used / sizeof(struct sf_range); }

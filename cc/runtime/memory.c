@@ -46,8 +46,8 @@ void sf_enlarge(struct sf_buffer *b, size_t bytes) {
     sf_copy(base, old, b->used);
   b->base = base;
   b->size = size;
-  if (unlikely(__sf_own && __sf_own->twin))
-    __sf_recover.twin_places(__sf_own);
+  if (unlikely(__sf_own && __sf_own->shadow))
+    __sf_recover.shadow_places(__sf_own);
   if (old) /* last: until here a retry finds it where it was */
     sf_unmap(old, old_size);
 }
@@ -58,8 +58,8 @@ void sf_reset(struct sf_buffer *b) {
   if (unlikely(b->size > 16 * PAGE && b->idle > SF_IDLE)) {
     sf_unmap(b->base, b->size);
     *b = (struct sf_buffer){0};
-    if (unlikely(__sf_own->twin != NULL))
-      __sf_recover.twin_places(__sf_own);
+    if (unlikely(__sf_own->shadow != NULL))
+      __sf_recover.shadow_places(__sf_own);
   }
 }
 

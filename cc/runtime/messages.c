@@ -22,7 +22,7 @@ static void input_edge(const void *message, size_t length, enum sf_message_kind 
     __sf_async.reads(message, length);
   uint32_t crc = sf_crc32c(0, message, length);
   /* One that is wrong from the beginning stays so, whatever is repaired. */
-  for (uint32_t again; unlikely(c->twin != NULL) && (again = sf_crc32c(0, message, length)) != crc;)
+  for (uint32_t again; unlikely(c->shadow != NULL) && (again = sf_crc32c(0, message, length)) != crc;)
     crc = again;
   if (__sf_tls.phase == SF_E2) {
     struct sf_message *m = &c->messages[c->message_cursor];

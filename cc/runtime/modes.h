@@ -17,42 +17,42 @@ struct sf_put;
 struct sf_range;
 
 /* --recover (recover.c): a second log, and a second record of where the tables of the runtime are. Operations of a thread are called where
-   c->twin says that it has both. */
+   c->shadow says that it has both. */
 struct sf_recover {
   void (*thread)(void);
   void (*move)(struct sf_context *); /* to another core */
   void (*done)(struct sf_context *);
-  void (*twin_thread)(struct sf_context *);
-  void (*twin_thread_end)(struct sf_context *);
-  void (*twin_begin)(struct sf_context *);
-  void (*twin_opened)(struct sf_context *); /* I has ended */
-  uint64_t (*twin_event)(struct sf_context *); /* the last event of which it has */
-  void (*twin_word)(struct sf_context *, uint64_t where, const struct sf_entry *first);
-  void (*twin_range)(struct sf_context *, const struct sf_range *);
-  uint32_t (*twin_range_crc)(const struct sf_range *, const uint8_t *old);
-  void (*twin_locks)(struct sf_context *, size_t used);
-  void (*twin_places)(struct sf_context *); /* tables have moved */
-  void (*twin_places_mend)(struct sf_context *);
-  const char *(*twin_mend)(struct sf_context *); /* the log, from the one that holds; or why not */
-  bool (*twin_has_entry)(struct sf_context *, uintptr_t at);
-  bool (*twin_has_range)(struct sf_context *, size_t index, uintptr_t at, size_t length);
-  bool (*twin_even)(struct sf_context *); /* as many words as the first */
-  bool (*twin_ranges_hold)(struct sf_context *);
-  struct sf_put (*twin_put_back)(struct sf_context *); /* as sf_put_back */
+  void (*shadow_thread)(struct sf_context *);
+  void (*shadow_thread_end)(struct sf_context *);
+  void (*shadow_begin)(struct sf_context *);
+  void (*shadow_opened)(struct sf_context *); /* I has ended */
+  uint64_t (*shadow_event)(struct sf_context *); /* the last event of which it has */
+  void (*shadow_word)(struct sf_context *, uint64_t where, const struct sf_entry *first);
+  void (*shadow_range)(struct sf_context *, const struct sf_range *);
+  uint32_t (*shadow_range_crc)(const struct sf_range *, const uint8_t *old);
+  void (*shadow_locks)(struct sf_context *, size_t used);
+  void (*shadow_places)(struct sf_context *); /* tables have moved */
+  void (*shadow_places_mend)(struct sf_context *);
+  const char *(*shadow_mend)(struct sf_context *); /* the log, from the one that holds; or why not */
+  bool (*shadow_has_entry)(struct sf_context *, uintptr_t at);
+  bool (*shadow_has_range)(struct sf_context *, size_t index, uintptr_t at, size_t length);
+  bool (*shadow_even)(struct sf_context *); /* as many words as the first */
+  bool (*shadow_ranges_hold)(struct sf_context *);
+  struct sf_put (*shadow_put_back)(struct sf_context *); /* as sf_put_back */
 };
 extern const struct sf_recover __sf_recover __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover != NULL; }
 
-/* --other-core (elsewhere.c). */
-struct sf_elsewhere {
+/* --other-core (second_core.c). */
+struct sf_second_core {
   void (*ready)(struct sf_context *); /* before a handler */
   void (*go)(struct sf_context *);    /* returns on another core */
   void (*back)(struct sf_context *);  /* returns in the thread itself, if it was away */
   void (*move)(struct sf_context *);
   void (*thread_end)(struct sf_context *);
 };
-extern const struct sf_elsewhere __sf_elsewhere __attribute__((weak));
-static inline bool sf_elsewhere(void) { return &__sf_elsewhere != NULL; }
+extern const struct sf_second_core __sf_second_core __attribute__((weak));
+static inline bool sf_second_core(void) { return &__sf_second_core != NULL; }
 
 /* --validate=async (async.c; reads.c: what is read in a handler). */
 struct sf_async {

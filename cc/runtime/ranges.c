@@ -73,9 +73,9 @@ SF_API void __sf_log(const void *bytes, size_t length) {
     /* Only now is it in the log: what ends before this leaves a memory to which nothing has been stored, and is put back
        without it. */
     struct sf_range made = {.at = at, .length = length, .old = offset, .after = (size_t)(__sf_tls.cursor - c->entries)};
-    if (unlikely(c->twin != NULL)) {
-      made.crc = __sf_recover.twin_range_crc(&made, old);
-      __sf_recover.twin_range(c, &made);
+    if (unlikely(c->shadow != NULL)) {
+      made.crc = __sf_recover.shadow_range_crc(&made, old);
+      __sf_recover.shadow_range(c, &made);
     }
     *(struct sf_range *)sf_grow(&c->ranges, sizeof made) = made;
     return;
@@ -107,7 +107,7 @@ static bool has_bytes(struct sf_context *c, uintptr_t at, size_t length) {
   if (unlikely(p.length < length || p.exempt))
     return true;
   size_t index = ranges_so_far(c) - 1;
-  if (unlikely(c->twin != NULL) && unlikely(!__sf_recover.twin_has_range(c, index, at, length)))
+  if (unlikely(c->shadow != NULL) && unlikely(!__sf_recover.shadow_has_range(c, index, at, length)))
     return false;
   return likely(index < range_count(c)) && range_at(c, index)->at == at && range_at(c, index)->length == length;
 }
@@ -115,12 +115,12 @@ static bool has_bytes(struct sf_context *c, uintptr_t at, size_t length) {
 /* Before the store: what is not in the log then can still be repaired. */
 SF_API void __sf_ready(const void *bytes, size_t length) {
   struct sf_context *c = own_again();
-  if (length != 0 && c->twin != NULL && unlikely(!ready_for_store(c) || !has_bytes(c, sf_home(bytes), length)))
+  if (length != 0 && c->shadow != NULL && unlikely(!ready_for_store(c) || !has_bytes(c, sf_home(bytes), length)))
     sf_differ(not_yet_logged, sf_home(bytes), 0, length);
 }
 
 static inline void ready(const void *to, const void *from, size_t length) {
-  if (likely(own_again()->twin == NULL))
+  if (likely(own_again()->shadow == NULL))
     return;
   __sf_ready(to, length);
   sf_copying.to = (uintptr_t)to;
@@ -196,7 +196,7 @@ SF_API struct sf_piece __sf_range_next(uint64_t at, uint64_t next, uint64_t id, 
   }
   bool first = __sf_tls.phase == SF_E1;
   size_t index = first ? range_count(c) : c->range_cursor;
-  if (unlikely(c->twin != NULL || sf_state() || sf_async() || in_frames(c, at)) || some_ignored(c, index))
+  if (unlikely(c->shadow != NULL || sf_state() || sf_async() || in_frames(c, at)) || some_ignored(c, index))
     return no_piece(c, at, size);
   if (!first) {
     if (unlikely(index >= range_count(c)))
@@ -274,7 +274,7 @@ void sf_ignore_words(struct sf_context *c, uintptr_t at, size_t length) {
             "ignore fewer, say `ignore` in a policy, or split the handler");
   c->ignored[c->ignored_count++] = (struct sf_ignored){at, length, ranges_so_far(c)};
   __sf_tls.limit = NULL; /* store.S does not know about these */
-  __sf_tls.twin = __sf_tls.twin_again = NULL;
+  __sf_tls.shadow = __sf_tls.shadow_again = NULL;
 }
 
 SF_API void sf_ignore(const void *bytes, size_t length) {

@@ -22,7 +22,7 @@
  * Invariants
  *  1. What is put back comes from a log whose sum holds, and of ranges, whose checksum does.
  *  2. In code compiled with --recover nothing is stored that is not in both logs.
- *  3. Where the runtime's tables are is noted whenever one moves (sf_twin_places): who moves one and does not say so is put right wrongly.
+ *  3. Where the runtime's tables are is noted whenever one moves (sf_shadow_places): who moves one and does not say so is put right wrongly.
  *  4. General registers only where the log calls this file: vector registers of the program are live there.
  *
  * Not covered: stores that go elsewhere than was logged in objects compiled without --recover, to protected state (state.h) and in
@@ -37,7 +37,7 @@
 
 /* The second log. */
 
-struct sf_twin {
+struct sf_shadow {
   struct sf_entry *entries;
   size_t count, capacity;
   uint64_t sum;
@@ -53,30 +53,30 @@ struct sf_twin {
 #define logs_differ sf_logs_differ
 static const char ranges_differ[] = "the two logs of old bytes differ";
 
-/* The same as c->twin, in two other places. */
-static __thread struct sf_twin *own __attribute__((tls_model("initial-exec"))), *spare __attribute__((tls_model("initial-exec")));
+/* The same as c->shadow, in two other places. */
+static __thread struct sf_shadow *own __attribute__((tls_model("initial-exec"))), *spare __attribute__((tls_model("initial-exec")));
 
-static SF_COLD struct sf_twin *twin_again(struct sf_context *c) {
+static SF_COLD struct sf_shadow *shadow_again(struct sf_context *c) {
   if (c != __sf_own) /* and nothing is to be written by it */
     sf_differ("the runtime was called for another thread", (uint64_t)c, (uint64_t)__sf_own, 0);
-  c->twin = own = own == spare ? own : c->twin == spare ? spare : c->twin; /* two of three */
+  c->shadow = own = own == spare ? own : c->shadow == spare ? spare : c->shadow; /* two of three */
   spare = own;
   return own;
 }
 
-_Static_assert(offsetof(struct sf_twin, entries) == SF_TWIN_ENTRIES && offsetof(struct sf_twin, count) == SF_TWIN_COUNT &&
-                   offsetof(struct sf_twin, sum) == SF_TWIN_SUM,
+_Static_assert(offsetof(struct sf_shadow, entries) == SF_SHADOW_ENTRIES && offsetof(struct sf_shadow, count) == SF_SHADOW_COUNT &&
+                   offsetof(struct sf_shadow, sum) == SF_SHADOW_SUM,
                "offsets known to store.S");
 
 /* Of an entry in its sum, as store.S has it. None weighs nothing: one that is lost shows. */
 static inline uint64_t weigh(uint64_t where, uint64_t old) { return (where ^ old) + 0x9e3779b97f4a7c15ull; }
 
-static inline struct sf_twin *twin_of(struct sf_context *c) { return likely(c->twin == own) ? own : twin_again(c); }
+static inline struct sf_shadow *shadow_of(struct sf_context *c) { return likely(c->shadow == own) ? own : shadow_again(c); }
 
 /* Where the runtime's tables are, and how large: what must be right for anything to be put back. */
 #define PLACES 31
 static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
-  struct sf_twin *own = twin_of(c);
+  struct sf_shadow *own = shadow_of(c);
   struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks, &c->parts, &c->kept, &own->ranges, &own->bytes};
   size_t n = 0;
   at[n++] = (uint64_t *)&__sf_tls.table;
@@ -89,7 +89,7 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   at[n++] = &c->stack_high;
   at[n++] = &c->stack_bytes;
   at[n++] = (uint64_t *)&c->carry;
-  at[n++] = (uint64_t *)&c->twin;
+  at[n++] = (uint64_t *)&c->shadow;
   at[n++] = (uint64_t *)&own->entries;
   at[n++] = &own->capacity;
   for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
@@ -99,17 +99,17 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
 }
 _Static_assert(13 + 2 * 9 == PLACES && PLACES <= 32, "places_of fills it");
 
-static void sf_twin_thread(struct sf_context *c) {
-  struct sf_twin *t = sf_map(sizeof *t);
+static void sf_shadow_thread(struct sf_context *c) {
+  struct sf_shadow *t = sf_map(sizeof *t);
   t->capacity = SF_WORDS;
   t->entries = sf_map(t->capacity * sizeof *t->entries);
-  c->twin = own = spare = t;
+  c->shadow = own = spare = t;
 }
 
-static void sf_twin_thread_end(struct sf_context *c) {
-  struct sf_twin *t = c->twin;
-  c->twin = own = spare = NULL;
-  __sf_tls.twin = __sf_tls.twin_again = NULL;
+static void sf_shadow_thread_end(struct sf_context *c) {
+  struct sf_shadow *t = c->shadow;
+  c->shadow = own = spare = NULL;
+  __sf_tls.shadow = __sf_tls.shadow_again = NULL;
   sf_unmap(t->entries, t->capacity * sizeof *t->entries);
   if (t->ranges.base)
     sf_unmap(t->ranges.base, t->ranges.size);
@@ -120,51 +120,51 @@ static void sf_twin_thread_end(struct sf_context *c) {
 
 /* Where either log is full. */
 static void room(struct sf_context *c) {
-  const struct sf_twin *t = twin_of(c);
-  __sf_tls.twin_end = c->entries + (t->capacity < c->capacity ? t->capacity : c->capacity);
+  const struct sf_shadow *t = shadow_of(c);
+  __sf_tls.shadow_end = c->entries + (t->capacity < c->capacity ? t->capacity : c->capacity);
 }
 
-static void sf_twin_places(struct sf_context *c) {
+static void sf_shadow_places(struct sf_context *c) {
   uint64_t *at[PLACES];
   places_of(c, at);
   uint64_t sum = 0;
   for (size_t i = 0; i < PLACES; i++) {
     uint64_t place = *at[i];
-    twin_of(c)->places[i] = place;
+    shadow_of(c)->places[i] = place;
     sum += place ^ i;
   }
-  twin_of(c)->places_sum = sum;
+  shadow_of(c)->places_sum = sum;
   room(c);
 }
 
-static bool sf_twin_has_entry(struct sf_context *c, uintptr_t at) {
-  const struct sf_twin *t = twin_of(c);
+static bool sf_shadow_has_entry(struct sf_context *c, uintptr_t at) {
+  const struct sf_shadow *t = shadow_of(c);
   return at - (uintptr_t)t->entries < t->capacity * sizeof *t->entries;
 }
 
-static void sf_twin_locks(struct sf_context *c, size_t used) { twin_of(c)->locks_used = used; }
+static void sf_shadow_locks(struct sf_context *c, size_t used) { shadow_of(c)->locks_used = used; }
 
 static SF_COLD void places_mend(struct sf_context *c) {
   uint64_t *at[PLACES], sum = 0;
   places_of(c, at);
   for (size_t i = 0; i < PLACES; i++)
-    sum += twin_of(c)->places[i] ^ i;
+    sum += shadow_of(c)->places[i] ^ i;
   /* Else it is this record that was struck. */
-  for (size_t i = 0; i < PLACES && sum == twin_of(c)->places_sum; i++)
-    *at[i] = twin_of(c)->places[i];
+  for (size_t i = 0; i < PLACES && sum == shadow_of(c)->places_sum; i++)
+    *at[i] = shadow_of(c)->places[i];
 }
 
 static bool places_differ(struct sf_context *c) {
   uint64_t *at[PLACES], other = 0;
   places_of(c, at);
   for (size_t i = 0; i < PLACES; i++)
-    other |= *at[i] ^ twin_of(c)->places[i];
+    other |= *at[i] ^ shadow_of(c)->places[i];
   return other != 0;
 }
 
-static void sf_twin_places_mend(struct sf_context *c) {
-  c->handler = twin_of(c)->handler;
-  c->locks.used = twin_of(c)->locks_used;
+static void sf_shadow_places_mend(struct sf_context *c) {
+  c->handler = shadow_of(c)->handler;
+  c->locks.used = shadow_of(c)->locks_used;
   places_mend(c);
 }
 
@@ -181,8 +181,8 @@ static bool empty(struct sf_buffer *b) {
 }
 
 /* A handler begins. No entry is known to be a whole word. */
-static void sf_twin_begin(struct sf_context *c) {
-  struct sf_twin *t = twin_of(c);
+static void sf_shadow_begin(struct sf_context *c) {
+  struct sf_shadow *t = shadow_of(c);
   /* They are noted when they change, so what is another now has been struck. */
   if (t->places_sum && places_differ(c)) {
     places_mend(c);
@@ -206,11 +206,11 @@ static void sf_twin_begin(struct sf_context *c) {
     moved = true;
   }
   if (moved)
-    sf_twin_places(c);
+    sf_shadow_places(c);
   else
     room(c);
   /* With copies of the state each word goes the long way. */
-  __sf_tls.twin = __sf_tls.twin_again = c->state ? NULL : t;
+  __sf_tls.shadow = __sf_tls.shadow_again = c->state ? NULL : t;
 }
 
 /* Of an entry. By shifts that are done each time: a mask would be kept in a register, and go wrong for all alike. */
@@ -231,15 +231,15 @@ static inline uint64_t meant(uint64_t where) {
   return mask;
 }
 
-static void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *first) {
-  struct sf_twin *t = twin_of(c);
+static void sf_shadow_word(struct sf_context *c, uint64_t where, const struct sf_entry *first) {
+  struct sf_shadow *t = shadow_of(c);
   if (t->count == t->capacity) {
     struct sf_entry *larger = sf_map(2 * t->capacity * sizeof *larger);
     sf_copy(larger, t->entries, t->count * sizeof *larger);
     sf_unmap(t->entries, t->capacity * sizeof *larger);
     t->entries = larger;
     t->capacity *= 2;
-    sf_twin_places(c);
+    sf_shadow_places(c);
   }
   struct sf_entry *e = t->entries + t->count;
   sf_opaque(e);
@@ -261,18 +261,18 @@ static void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_e
   t->count++;
 }
 
-static uint32_t sf_twin_range_crc(const struct sf_range *r, const uint8_t *old) {
+static uint32_t sf_shadow_range_crc(const struct sf_range *r, const uint8_t *old) {
   uint64_t head[3] = {r->at, r->length, r->after};
   return sf_crc32c(sf_crc32c(0, head, sizeof head), old, r->length);
 }
 
-static void sf_twin_range(struct sf_context *c, const struct sf_range *made) {
-  struct sf_twin *t = twin_of(c);
+static void sf_shadow_range(struct sf_context *c, const struct sf_range *made) {
+  struct sf_shadow *t = shadow_of(c);
   struct sf_range r = *made;
   r.old = t->bytes.used;
   uint8_t *old = sf_grow(&t->bytes, r.length);
   sf_copy(old, (const void *)sf_own((void *)r.at), r.length);
-  r.crc = sf_twin_range_crc(&r, old);
+  r.crc = sf_shadow_range_crc(&r, old);
   /* The first was made of what the program named, this one of the place that it noted. */
   if (r.crc != made->crc || r.after != t->count)
     sf_differ(ranges_differ, r.at, r.length, r.after);
@@ -281,24 +281,24 @@ static void sf_twin_range(struct sf_context *c, const struct sf_range *made) {
 
 static bool holds(const struct sf_range *r, const struct sf_buffer *bytes, size_t words) {
   return r->after <= words && r->length <= bytes->used && r->old <= bytes->used - r->length &&
-         sf_twin_range_crc(r, bytes->base + r->old) == r->crc;
+         sf_shadow_range_crc(r, bytes->base + r->old) == r->crc;
 }
 
-static void sf_twin_opened(struct sf_context *c) { twin_of(c)->event = c->event; }
+static void sf_shadow_opened(struct sf_context *c) { shadow_of(c)->event = c->event; }
 
-static uint64_t sf_twin_event(struct sf_context *c) { return twin_of(c)->event; }
+static uint64_t sf_shadow_event(struct sf_context *c) { return shadow_of(c)->event; }
 
-static bool sf_twin_even(struct sf_context *c) { return c->twin == own && c->entries + own->count == __sf_tls.cursor; }
+static bool sf_shadow_even(struct sf_context *c) { return c->shadow == own && c->entries + own->count == __sf_tls.cursor; }
 
-static bool sf_twin_has_range(struct sf_context *c, size_t index, uintptr_t at, size_t length) {
-  const struct sf_range *r = (struct sf_range *)twin_of(c)->ranges.base + index;
-  return (index + 1) * sizeof *r <= twin_of(c)->ranges.used && r->at == at && r->length == length;
+static bool sf_shadow_has_range(struct sf_context *c, size_t index, uintptr_t at, size_t length) {
+  const struct sf_range *r = (struct sf_range *)shadow_of(c)->ranges.base + index;
+  return (index + 1) * sizeof *r <= shadow_of(c)->ranges.used && r->at == at && r->length == length;
 }
 
-static bool sf_twin_ranges_hold(struct sf_context *c) {
+static bool sf_shadow_ranges_hold(struct sf_context *c) {
   const struct sf_range *r = (struct sf_range *)c->ranges.base;
   size_t count = c->ranges.used / sizeof *r;
-  if (count * sizeof *r != c->ranges.used || c->ranges.used != twin_of(c)->ranges.used)
+  if (count * sizeof *r != c->ranges.used || c->ranges.used != shadow_of(c)->ranges.used)
     return false;
   for (size_t i = 0; i < count; i++)
     if (!holds(r + i, &c->arena, c->count))
@@ -315,7 +315,7 @@ static bool sums_up(const struct sf_entry *e, size_t count, size_t capacity, uin
   return total == sum;
 }
 
-static bool twin_sums_up(const struct sf_twin *t) {
+static bool shadow_sums_up(const struct sf_shadow *t) {
   uint64_t total = 0;
   if (t->count > t->capacity)
     return false;
@@ -390,7 +390,7 @@ static SF_COLD void look_again(uintptr_t word, uint64_t mask, uint64_t before, u
 }
 
 static struct sf_put put_words(struct sf_context *c, size_t from, size_t to) {
-  struct sf_twin *t = twin_of(c);
+  struct sf_shadow *t = shadow_of(c);
   struct sf_put put = {0, 0};
   size_t i = to, j = to;
   sf_opaque(j);
@@ -442,7 +442,7 @@ static inline uint64_t now_at(uintptr_t at, size_t bytes) { return bytes == 8 ? 
 
 /* n bytes, k from the beginning by the first log and l by the second: a number of its own in each place that it is called from, so that
    none that goes wrong makes a store wider than what has been looked at. */
-static inline __attribute__((always_inline)) void put_piece(const struct sf_twin *t, const struct sf_context *c,
+static inline __attribute__((always_inline)) void put_piece(const struct sf_shadow *t, const struct sf_context *c,
                                                             const volatile struct sf_range *r, const volatile struct sf_range *s, size_t k,
                                                             size_t l, size_t n) {
   uint64_t value = now_at((uintptr_t)c->arena.base + r->old + k, n);
@@ -464,7 +464,7 @@ static inline __attribute__((always_inline)) void put_piece(const struct sf_twin
 }
 
 static void put_range(struct sf_context *c, size_t index) {
-  const struct sf_twin *t = twin_of(c);
+  const struct sf_shadow *t = shadow_of(c);
   const volatile struct sf_range *r = (struct sf_range *)c->ranges.base + index, *s = (struct sf_range *)t->ranges.base + index;
   size_t k = 0, l = 0;
   for (; k + 8 <= r->length; k += 8, l += 8) {
@@ -477,7 +477,7 @@ static void put_range(struct sf_context *c, size_t index) {
   }
 }
 
-static struct sf_put sf_twin_put_back(struct sf_context *c) {
+static struct sf_put sf_shadow_put_back(struct sf_context *c) {
   size_t to = c->count;
   struct sf_put all = {0, 0}, put;
   for (size_t i = c->ranges.used / sizeof(struct sf_range); i-- > 0;) {
@@ -495,8 +495,8 @@ static struct sf_put sf_twin_put_back(struct sf_context *c) {
 
 /* As far as they go. The second may have one more: it is made before the first has it, and that before the store. The first may have
    more: a fault led past the second. */
-static bool twin_agrees(struct sf_context *c) {
-  const struct sf_twin *t = twin_of(c);
+static bool shadow_agrees(struct sf_context *c) {
+  const struct sf_shadow *t = shadow_of(c);
   size_t count = t->count < c->count ? t->count : c->count;
   uint64_t wrong = 0;
   for (size_t i = 0; i < count; i++) {
@@ -508,17 +508,17 @@ static bool twin_agrees(struct sf_context *c) {
   return wrong == 0;
 }
 
-static const char *sf_twin_mend(struct sf_context *c) {
-  struct sf_twin *t = twin_of(c);
+static const char *sf_shadow_mend(struct sf_context *c) {
+  struct sf_shadow *t = shadow_of(c);
   bool begun = t->event == c->event;
-  bool second = begun && t->count <= c->capacity && twin_sums_up(t);
+  bool second = begun && t->count <= c->capacity && shadow_sums_up(t);
   /* An entry that adds nothing to the first's sum (a word that holds its own address; one that was never made) may be missing there,
      or be one of an earlier handler. */
   while (second && c->count <= c->capacity && c->count > t->count && c->entries[c->count - 1].where == c->entries[c->count - 1].old)
     c->count--;
   __sf_tls.cursor = c->entries + c->count;
   bool first = sums_up(c->entries, c->count, c->capacity, __sf_tls.sum);
-  if (first && second && !twin_agrees(c))
+  if (first && second && !shadow_agrees(c))
     return "the two logs of the old values differ, and both have their sum";
   if (!first || (second && t->count > c->count)) {
     if (!second)
@@ -531,12 +531,12 @@ static const char *sf_twin_mend(struct sf_context *c) {
       __sf_tls.sum += c->entries[i].where ^ c->entries[i].old;
   }
   /* A range is in the second log first, and in both before it is written: the one that has more of them is whole. */
-  const struct sf_range *twins = (struct sf_range *)t->ranges.base;
-  size_t count = c->ranges.used % sizeof *twins ? 0 : c->ranges.used / sizeof *twins;
-  size_t twin_count = !begun || t->ranges.used % sizeof *twins ? 0 : t->ranges.used / sizeof *twins;
-  if (c->ranges.used % sizeof *twins && t->ranges.used % sizeof *twins)
+  const struct sf_range *shadows = (struct sf_range *)t->ranges.base;
+  size_t count = c->ranges.used % sizeof *shadows ? 0 : c->ranges.used / sizeof *shadows;
+  size_t shadow_count = !begun || t->ranges.used % sizeof *shadows ? 0 : t->ranges.used / sizeof *shadows;
+  if (c->ranges.used % sizeof *shadows && t->ranges.used % sizeof *shadows)
     return "neither log of the old bytes has its end";
-  if (count < twin_count || c->ranges.used % sizeof *twins) {
+  if (count < shadow_count || c->ranges.used % sizeof *shadows) {
     if (t->ranges.used > c->ranges.size) {
       c->ranges.used = 0; /* from the second, all of them */
       sf_enlarge(&c->ranges, t->ranges.used);
@@ -544,16 +544,16 @@ static const char *sf_twin_mend(struct sf_context *c) {
     }
     c->ranges.used = t->ranges.used;
   }
-  for (size_t i = 0; i < count || i < twin_count; i++) {
+  for (size_t i = 0; i < count || i < shadow_count; i++) {
     struct sf_range *r = (struct sf_range *)c->ranges.base + i;
     if (i < count && holds(r, &c->arena, c->count))
       continue;
-    if (i >= twin_count || !holds(twins + i, &t->bytes, c->count))
+    if (i >= shadow_count || !holds(shadows + i, &t->bytes, c->count))
       return "neither copy of the old bytes of a range has its checksum";
-    *r = twins[i];
+    *r = shadows[i];
     r->old = c->arena.used;
     /* As restore.c expects it: old bytes, and room for the new. */
-    sf_copy(sf_grow(&c->arena, 2 * r->length), t->bytes.base + twins[i].old, r->length);
+    sf_copy(sf_grow(&c->arena, 2 * r->length), t->bytes.base + shadows[i].old, r->length);
   }
   return NULL;
 }
@@ -567,21 +567,21 @@ SF_API const struct sf_recover __sf_recover = {
     .thread = sf_recover_thread,
     .move = sf_recover_move,
     .done = sf_recover_done,
-    .twin_thread = sf_twin_thread,
-    .twin_thread_end = sf_twin_thread_end,
-    .twin_begin = sf_twin_begin,
-    .twin_opened = sf_twin_opened,
-    .twin_event = sf_twin_event,
-    .twin_word = sf_twin_word,
-    .twin_range = sf_twin_range,
-    .twin_range_crc = sf_twin_range_crc,
-    .twin_locks = sf_twin_locks,
-    .twin_places = sf_twin_places,
-    .twin_places_mend = sf_twin_places_mend,
-    .twin_mend = sf_twin_mend,
-    .twin_has_entry = sf_twin_has_entry,
-    .twin_has_range = sf_twin_has_range,
-    .twin_even = sf_twin_even,
-    .twin_ranges_hold = sf_twin_ranges_hold,
-    .twin_put_back = sf_twin_put_back,
+    .shadow_thread = sf_shadow_thread,
+    .shadow_thread_end = sf_shadow_thread_end,
+    .shadow_begin = sf_shadow_begin,
+    .shadow_opened = sf_shadow_opened,
+    .shadow_event = sf_shadow_event,
+    .shadow_word = sf_shadow_word,
+    .shadow_range = sf_shadow_range,
+    .shadow_range_crc = sf_shadow_range_crc,
+    .shadow_locks = sf_shadow_locks,
+    .shadow_places = sf_shadow_places,
+    .shadow_places_mend = sf_shadow_places_mend,
+    .shadow_mend = sf_shadow_mend,
+    .shadow_has_entry = sf_shadow_has_entry,
+    .shadow_has_range = sf_shadow_has_range,
+    .shadow_even = sf_shadow_even,
+    .shadow_ranges_hold = sf_shadow_ranges_hold,
+    .shadow_put_back = sf_shadow_put_back,
 };

@@ -145,11 +145,11 @@ uint64_t sf_change_over(struct sf_context *c, size_t ranges, uint64_t *sum_of_ol
     return swap_words(c, sum_of_old);
   uint64_t sum = 0, wrong = 0;
   size_t count = c->count;
-  bool twin = c->twin != NULL;
+  bool shadow = c->shadow != NULL;
   for (size_t i = 0; i < count; i++) {
     sum += weigh(c->entries[i].where, c->entries[i].old);
     uint64_t now = sf_live(word_of(&c->entries[i]));
-    if (unlikely(twin)) {
+    if (unlikely(shadow)) {
       /* What an earlier handler has left there may be the same, and hide that it came elsewhere. */
       *(volatile uint64_t *)&c->news[i] = ~now;
       see_new(i, ~now);
@@ -167,19 +167,19 @@ uint64_t sf_change_over(struct sf_context *c, size_t ranges, uint64_t *sum_of_ol
   /* Before anything is put back: an address in the log that has changed is somebody else's. */
   if (unlikely(sum != __sf_tls.sum))
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
-  if (unlikely(c->twin != NULL)) {
+  if (unlikely(c->shadow != NULL)) {
     if (unlikely(!key_holds(c)))
       sf_differ("the key of the first run has changed", __sf_tls.epoch_key, c->epoch, __sf_tls.key_whole);
-    if (unlikely(!__sf_recover.twin_even(c))) /* that they agree is seen where each word is put back */
+    if (unlikely(!__sf_recover.shadow_even(c))) /* that they agree is seen where each word is put back */
       sf_differ(sf_logs_differ, (uint64_t)c->entries, count, 0);
-    if (unlikely(!__sf_recover.twin_ranges_hold(c)))
+    if (unlikely(!__sf_recover.shadow_ranges_hold(c)))
       sf_differ("the log of old bytes has changed", (uint64_t)c->ranges.base, ranges, 0);
   }
   for (size_t i = 0; i < ranges; i++) {
     struct sf_range *r = range_at(c, i);
     copy_bytes(c->arena.base + r->old + r->length, (void *)r->at, r->length);
   }
-  struct sf_put put = unlikely(c->twin != NULL) ? __sf_recover.twin_put_back(c) : sf_put_back(c);
+  struct sf_put put = unlikely(c->shadow != NULL) ? __sf_recover.shadow_put_back(c) : sf_put_back(c);
   wrong |= put.wrong;
   if (SF_CHECKED(PLACES))
     sum = put.sum;
@@ -191,8 +191,8 @@ uint64_t sf_change_over(struct sf_context *c, size_t ranges, uint64_t *sum_of_ol
 const char *sf_roll_back(struct sf_context *c) {
   if (__sf_tls.phase == SF_E1)
     c->count = (size_t)(__sf_tls.cursor - c->entries);
-  if (unlikely(c->twin != NULL)) {
-    const char *why = __sf_recover.twin_mend(c);
+  if (unlikely(c->shadow != NULL)) {
+    const char *why = __sf_recover.shadow_mend(c);
     if (why)
       return why;
     goto sound;

@@ -67,7 +67,7 @@ static _Noreturn void begin_again(struct sf_context *c) {
   sf_locks_between_runs(c);
   sf_locks_forget(c);
   c->epoch += 2;
-  if (unlikely(c->twin != NULL)) {
+  if (unlikely(c->shadow != NULL)) {
     /* A tag may be what was wrong. */
     c->epoch = SF_EPOCH_FIRST;
     void *d = __sf_tls.table;
@@ -89,14 +89,14 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   struct sf_context *c = __sf_own;
   if (!sf_recovers() || !c || __sf_tls.phase == SF_OUTSIDE || c->retry == SF_RETRIES || c->rolling)
     return;
-  if (sf_elsewhere())
-    __sf_elsewhere.back(c);
+  if (sf_second_core())
+    __sf_second_core.back(c);
   uint64_t seen[4] = {(uint64_t)what, at, first, second};
   if (c->retry && sf_equal(seen, c->last, sizeof seen))
     return; /* the same difference again: not a fault */
   sf_copy(c->last, seen, sizeof seen);
   c->rolling = 1;
-  __sf_recover.twin_places_mend(c);
+  __sf_recover.shadow_places_mend(c);
   sf_locks_mend(c);
   if (c->ignored_count > SF_IGNORED)
     c->ignored_count = 0;
@@ -107,7 +107,7 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   /* Looked at before anything is put back again, in a log that is sound. */
   if (__sf_tls.phase == SF_E1)
     c->count = (size_t)(__sf_tls.cursor - c->entries);
-  const char *why = __sf_recover.twin_mend(c);
+  const char *why = __sf_recover.shadow_mend(c);
   if (!why)
     why = beyond_log(c, what, at, second);
   if (!why)
@@ -124,8 +124,8 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   sf_tell(what, name, at, first, second, "retry");
   c->retry++;
   __sf_recover.move(c);
-  if (sf_elsewhere())
-    __sf_elsewhere.move(c);
+  if (sf_second_core())
+    __sf_second_core.move(c);
   c->rolling = 0;
   begin_again(c);
 }

@@ -231,12 +231,12 @@ struct sf_context {
   size_t tables_old_bytes[16];
   size_t tables_old_count;
 
-  struct sf_partner *partner; /* elsewhere.c: runs the second run */
+  struct sf_partner *partner; /* second_core.c: runs the second run */
   uint64_t signals;           /* of the thread, while its partner runs */
   struct sf_carry *carry; /* carry.c: in programs with the envelope */
   bool of_stream;         /* the input that comes next is one */
   size_t open; /* ranges of loops that are under way */
-  struct sf_twin *twin;   /* recover.c: a second log */
+  struct sf_shadow *shadow;   /* recover.c: a second log */
   uint64_t runs;          /* first runs that have begun */
   void *taking;           /* locks.c: this lock is being taken, and may be ours and in no list */
   uint64_t taking_kind;

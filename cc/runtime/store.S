@@ -9,7 +9,7 @@
  * stack; this is rule R2 of the paper as Figure 4b spells it out (the numbers on the right are its lines). In all other
  * cases, and in the second run, where sf_tls.limit is 0, it goes to the C code.
  *
- * With --recover sf_tls.limit is 0 in both runs, and sf_tls.twin names the second log in the first: an entry of a whole word is then made in
+ * With --recover sf_tls.limit is 0 in both runs, and sf_tls.shadow names the second log in the first: an entry of a whole word is then made in
  * both, each by a reading of its own, the second one's place by what the tag says. Each is counted only when both are alike.
  *
  * An entry's share of the sum is taken from the tag, not from what went into the entry: where one of both changes on the way, the
@@ -31,7 +31,7 @@
 __sf_slow8:
 	movq	%fs:TLS(CURSOR), %rdx
 	cmpq	%fs:TLS(LIMIT), %rdx
-	jae	.Ltwin8                         /* second run, or the log is full, or ranges are ignored */
+	jae	.Lshadow8                         /* second run, or the log is full, or ranges are ignored */
 	movq	%r10, %r8
 	subq	%fs:TLS(STACK_LOW), %r8
 	cmpq	%fs:TLS(STACK_LENGTH), %r8
@@ -61,13 +61,13 @@ __sf_slow8:
 	ret
 
 /* The same in two logs. */
-.Ltwin8:
-	movq	%fs:TLS(TWIN), %rcx
+.Lshadow8:
+	movq	%fs:TLS(SHADOW), %rcx
 	testq	%rcx, %rcx
 	jz	.Lgeneral8
-	cmpq	%fs:TLS(TWIN_AGAIN), %rcx
+	cmpq	%fs:TLS(SHADOW_AGAIN), %rcx
 	jne	.Lgeneral8
-	cmpq	%fs:TLS(TWIN_END), %rdx
+	cmpq	%fs:TLS(SHADOW_END), %rdx
 	jae	.Lgeneral8
 	movq	%r10, %r8
 	subq	%fs:TLS(STACK_LOW), %r8
@@ -90,18 +90,18 @@ __sf_slow8:
 	jne	.Lnot_kept                      /* 5 */
 	cmpq	%fs:TLS(CURSOR), %rdx
 	jne	.Lfirst_astray
-	movq	SF_TWIN_COUNT(%rcx), %r9
+	movq	SF_SHADOW_COUNT(%rcx), %r9
 	shlq	$4, %r9
-	addq	SF_TWIN_ENTRIES(%rcx), %r9
+	addq	SF_SHADOW_ENTRIES(%rcx), %r9
 	movq	(%rax), %r8
 	shrq	$SF_WORD_SHIFT, %r8
 	movq	%r8, (%r9)
 	movq	(%r8), %r8
 	movq	%r8, 8(%r9)
-	movq	%fs:TLS(TWIN_AGAIN), %rcx
-	movq	SF_TWIN_COUNT(%rcx), %r8
+	movq	%fs:TLS(SHADOW_AGAIN), %rcx
+	movq	SF_SHADOW_COUNT(%rcx), %r8
 	shlq	$4, %r8
-	addq	SF_TWIN_ENTRIES(%rcx), %r8
+	addq	SF_SHADOW_ENTRIES(%rcx), %r8
 	cmpq	%r8, %r9
 	jne	.Lsecond_astray
 	movq	(%r9), %r8
@@ -114,8 +114,8 @@ __sf_slow8:
 	movq	(%r10), %r9
 	xorq	%r10, %r9
 	addq	%r8, %r9
-	addq	%r9, SF_TWIN_SUM(%rcx)
-	incq	SF_TWIN_COUNT(%rcx)
+	addq	%r9, SF_SHADOW_SUM(%rcx)
+	incq	SF_SHADOW_COUNT(%rcx)
 	movq	8(%rdx), %r9
 	movq	(%rax), %r8
 	shrq	$SF_WORD_SHIFT, %r8

@@ -420,7 +420,7 @@ impl Build {
                 all.push("-Wl,-u,__sf_recover".into());
             }
             if self.other_core {
-                all.push("-Wl,-u,__sf_elsewhere".into());
+                all.push("-Wl,-u,__sf_second_core".into());
             }
             if let Some(handlers) = self.validate_later {
                 all.push("-Wl,-u,__sf_async".into());

@@ -669,7 +669,7 @@ impl Supervisor<'_> {
             let counted = self.count(paused);
             if counted == all && n == 2 && self.recovers() && !self.shares_memory() {
                 let (losers, events) =
-                    self.third_opinion(seq, paused, doubt.first().map(|late| late.limit_ns));
+                    self.replay_vote(seq, paused, doubt.first().map(|late| late.limit_ns));
                 reran = Some(events);
                 losers
             } else {

@@ -124,8 +124,8 @@ static void give(struct sf_partner *p, enum turn side) {
 }
 
 /* Called by sf_hand_over on the waiting stack. */
-void sf_elsewhere_wait(struct sf_partner *p);
-void sf_elsewhere_wait(struct sf_partner *p) {
+void sf_second_core_wait(struct sf_partner *p);
+void sf_second_core_wait(struct sf_partner *p) {
   give(p, PARTNER);
   wait_for(p, THREAD);
 }
@@ -184,12 +184,12 @@ SF_COLD static void make_partner(struct sf_context *c) {
   c->partner = p;
 }
 
-static void sf_elsewhere_ready(struct sf_context *c) {
+static void sf_second_core_ready(struct sf_context *c) {
   if (unlikely(!c->partner))
     make_partner(c);
 }
 
-static void sf_elsewhere_go(struct sf_context *c) {
+static void sf_second_core_go(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   uint64_t mask = held_back(), old;
   p->cpu_first = cpu_at(p->thread_base);
@@ -200,7 +200,7 @@ static void sf_elsewhere_go(struct sf_context *c) {
   sf_hand_over(p);
 }
 
-static void sf_elsewhere_back(struct sf_context *c) {
+static void sf_second_core_back(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   if (unlikely(!p || !p->away))
     return;
@@ -209,7 +209,7 @@ static void sf_elsewhere_back(struct sf_context *c) {
 }
 
 /* A retry: on another core of its side, where there is one. */
-static void sf_elsewhere_move(struct sf_context *c) {
+static void sf_second_core_move(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   if (!p || CPU_COUNT(&there) < 2)
     return;
@@ -222,7 +222,7 @@ static void sf_elsewhere_move(struct sf_context *c) {
     sched_setaffinity((pid_t)atomic_load(&p->tid), sizeof others, &others);
 }
 
-static void sf_elsewhere_thread_end(struct sf_context *c) {
+static void sf_second_core_thread_end(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   if (!p)
     return;
@@ -233,10 +233,10 @@ static void sf_elsewhere_thread_end(struct sf_context *c) {
   sf_unmap(p, sizeof *p);
 }
 
-SF_API const struct sf_elsewhere __sf_elsewhere = {
-    .ready = sf_elsewhere_ready,
-    .go = sf_elsewhere_go,
-    .back = sf_elsewhere_back,
-    .move = sf_elsewhere_move,
-    .thread_end = sf_elsewhere_thread_end,
+SF_API const struct sf_second_core __sf_second_core = {
+    .ready = sf_second_core_ready,
+    .go = sf_second_core_go,
+    .back = sf_second_core_back,
+    .move = sf_second_core_move,
+    .thread_end = sf_second_core_thread_end,
 };

@@ -1,4 +1,4 @@
-//! Opinion: two replicas disagree, and the past is asked.
+//! Replay vote: two replicas disagree, and the past is asked.
 //!
 //! ```text
 //!   snapshot ──► two copies, on two cores ──► run against the log ──► their claims at the disputed event
@@ -31,7 +31,7 @@ impl Supervisor<'_> {
     /// Who is wrong about an event, as a set, and how many events were run again to know it; everybody, if that cannot be
     /// known. Where one of the replicas is late there, re-runs have the time that it had, `late_ns`: if neither comes, or
     /// none to the same claim, the other replica is wrong.
-    pub(crate) fn third_opinion(
+    pub(crate) fn replay_vote(
         &mut self,
         seq: u64,
         paused: &[usize],
