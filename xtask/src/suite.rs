@@ -6,8 +6,9 @@
 //! The cases of tests/ run as whoever calls. Called by root they contain a pass as user 65534; called by anybody else
 //! they are run a second time as root, through sudo(8), where it asks for no password.
 //!
-//! The tests of the workspace are built once, by one call of cargo, and the programs that came of it are run by themselves: cargo would
-//! choose the features of dependencies anew for each choice of packages, and compile them again.
+//! The tests of a workspace are built once, by one call of cargo, and the programs that came of it are run by themselves: cargo would
+//! choose the features of dependencies anew for each choice of packages, and compile them again. There are two workspaces:
+//! wasmtime takes minutes to compile, and only the crates of [`HOST`] need it.
 //!
 //! A case that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
 //! with what it said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY`
@@ -43,6 +44,9 @@ const TOLD: usize = 12;
 
 /// Crates with examples in comments, which only cargo can build and run.
 const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
+
+/// The manifest of the workspace that has wasmtime.
+const HOST: &str = "crates/host/Cargo.toml";
 
 /// The modules of tests/cases that need the command, in the order of main.rs.
 const MODULES: [&str; 7] = [
@@ -161,26 +165,16 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         cargo
     };
     let mut outcomes = Vec::new();
-    let mut build = cargo();
-    build.args(["test", "--workspace", "--no-run"]);
-    outcomes.push(execute("build of the tests", BUILD_LIMIT, &build));
-    let programs = programs(&mut cargo());
-
-    // In the order of their names, each crate a line of the summary.
-    for (krate, binaries) in &programs.crates {
-        let mut whole = Outcome::new(krate);
-        for binary in binaries {
-            let program = || {
-                let mut command = Command::new(&binary.executable);
-                command.current_dir(&binary.dir);
-                command
-            };
-            let mut outcome = execute(&format!("{krate}, {}", binary.target), LIMIT, &program());
-            again(&mut outcome, program);
-            whole.add(outcome);
-        }
-        outcomes.push(whole);
-    }
+    let of_workspace = |outcomes: &mut Vec<Outcome>, manifest: &str, what: &str| {
+        let mut build = cargo();
+        build.args(["test", "--manifest-path", manifest, "--workspace"]);
+        build.arg("--no-run");
+        outcomes.push(execute(what, BUILD_LIMIT, &build));
+        let programs = programs(&mut build, root);
+        outcomes.extend(programs.crates.iter().map(crate_by_crate));
+        programs.harness
+    };
+    let harness = of_workspace(&mut outcomes, "Cargo.toml", "build of the tests");
 
     for krate in EXAMPLES {
         let mut examples = cargo();
@@ -188,30 +182,14 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         outcomes.push(execute(&format!("examples of {krate}"), LIMIT, &examples));
     }
 
-    // A workspace of its own: wasmtime takes minutes to compile, and only these two crates need it.
-    let mut host = cargo();
-    host.args([
-        "test",
-        "--manifest-path",
-        "crates/host/Cargo.toml",
-        "--workspace",
-        "--no-fail-fast",
-    ]);
-    outcomes.push(execute("host", BUILD_LIMIT, &host));
-
-    let mut host_lints = cargo();
-    host_lints.args([
-        "clippy",
-        "-q",
-        "--manifest-path",
-        "crates/host/Cargo.toml",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]);
-    outcomes.push(execute("lints of host", BUILD_LIMIT, &host_lints));
+    of_workspace(&mut outcomes, HOST, "build of host's tests");
+    let lints = |manifest: &str| {
+        let mut lints = cargo();
+        lints.args(["clippy", "-q", "--manifest-path", manifest, "--workspace"]);
+        lints.args(["--all-targets", "--", "-D", "warnings"]);
+        lints
+    };
+    outcomes.push(execute("lints of host", BUILD_LIMIT, &lints(HOST)));
 
     let xtask = |words: &[&str]| {
         let mut xtask = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
@@ -225,19 +203,9 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     ));
     outcomes.push(execute("pages and formatting", LIMIT, &xtask(&["tidy"])));
 
-    let mut lints = cargo();
-    lints.args([
-        "clippy",
-        "-q",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]);
-    outcomes.push(execute("lints", BUILD_LIMIT, &lints));
+    outcomes.push(execute("lints", BUILD_LIMIT, &lints("Cargo.toml")));
 
-    match programs.harness {
+    match harness {
         Some(harness) => {
             for (user, prefix) in users() {
                 for module in MODULES {
@@ -347,20 +315,31 @@ struct Programs {
     harness: Option<PathBuf>,
 }
 
-/// What the build has made; nothing is built by this.
-fn programs(cargo: &mut Command) -> Programs {
-    let told = output(cargo.args([
-        "test",
-        "-q",
-        "--workspace",
-        "--no-run",
-        "--message-format=json",
-    ]));
-    told.as_deref().map_or_else(Programs::default, named)
+/// Runs the programs of a crate: a line of the summary.
+fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>)) -> Outcome {
+    let mut whole = Outcome::new(krate);
+    for binary in binaries {
+        let program = || {
+            let mut command = Command::new(&binary.executable);
+            command.current_dir(&binary.dir);
+            command
+        };
+        let mut outcome = execute(&format!("{krate}, {}", binary.target), LIMIT, &program());
+        again(&mut outcome, program);
+        whole.add(outcome);
+    }
+    whole
+}
+
+/// What the build has made, in the order of the crates' names; nothing is built by this.
+fn programs(build: &mut Command, root: &Path) -> Programs {
+    let told = output(build.args(["-q", "--message-format=json"]));
+    told.as_deref()
+        .map_or_else(Programs::default, |told| named(told, root))
 }
 
 /// The programs in cargo's messages, one JSON object a line.
-fn named(messages: &str) -> Programs {
+fn named(messages: &str, root: &Path) -> Programs {
     let mut programs = Programs::default();
     for message in messages
         .lines()
@@ -385,11 +364,10 @@ fn named(messages: &str) -> Programs {
             programs.harness = Some(executable);
             continue;
         }
-        let krate = dir
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        // The folder says which: two crates may have a last word in common.
+        let folder = dir.strip_prefix(root).unwrap_or(&dir);
+        let krate = folder.strip_prefix("crates").unwrap_or(folder);
+        let krate = krate.to_string_lossy().into_owned();
         programs.crates.entry(krate).or_default().push(Binary {
             target: target.to_owned(),
             executable,
@@ -545,12 +523,15 @@ mod tests {
             "\n",
             r#"{"reason":"compiler-artifact","manifest_path":"/r/tests/Cargo.toml","target":{"name":"protect"},"profile":{"test":true},"executable":"/t/protect-1"}"#,
             "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/r/cc/driver/Cargo.toml","target":{"name":"driver"},"profile":{"test":true},"executable":"/t/driver-1"}"#,
+            "\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
-        let programs = named(said);
+        let programs = named(said, std::path::Path::new("/r"));
         assert_eq!(programs.harness.unwrap().to_str(), Some("/t/protect-1"));
         let of_kv = &programs.crates["kv"];
-        assert_eq!(programs.crates.len(), 1);
+        let names: Vec<&String> = programs.crates.keys().collect();
+        assert_eq!(names, ["cc/driver", "kv"]);
         assert_eq!(of_kv.len(), 1);
         assert_eq!(of_kv[0].executable.to_str(), Some("/t/group-1"));
         assert_eq!(of_kv[0].dir.to_str(), Some("/r/crates/kv"));
