@@ -244,6 +244,7 @@ else
 	$(BENCH) slurm --out build/campaign
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- harden::
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- faults::
+	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- guests::
 	STEADFAST_CSMITH=300 $(CARGO) test -q -p steadfast-tests -- harden::csmith
 endif
 

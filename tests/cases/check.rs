@@ -1,4 +1,4 @@
-//! The comparison: a case runs bare, then under 1, 2, 3 and 5 replicas, and the world must not see a difference.
+//! The comparison: a case runs bare, then under some of 1, 2, 3 and 5 replicas, and the world must not see a difference.
 //!
 //! Standard output, standard error, status or signal, and the files that were written are compared byte by byte. The
 //! event file must say that the replicas agreed: a repaired false alarm would be right on the outside and is a failure

@@ -426,7 +426,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         at_every_event(apart(12), "hang_follower_at_events", 2, "follower", "kind=hang", After::Corrected, short),
         at_every_event(apart(12), "hang_leader_at_events", 2, "leader", "kind=hang", After::Corrected, short),
         at_every_event(3, "kill_leader_of_3_at_events", 3, "leader", "kill=9", After::Corrected, short),
-        at_every_event(3, "kill_follower_of_3_at_events", 3, "follower", "kill=9", After::Corrected, short),
+        at_every_event(apart(3), "kill_follower_of_3_at_events", 3, "follower", "kill=9", After::Corrected, short),
         at_every_event(apart(2), "exec_leader_killed", 2, "leader", "kill=9", After::Right, two),
         at_every_event(apart(2), "exec_follower_killed", 3, "follower", "kill=9", After::Right, two),
         // Behind the vote about the exec, which the leader makes meanwhile.
@@ -438,7 +438,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         at_every_event(apart(5), "mapped_before_vote", 3, "leader", "mem=[rdi+0x10010] bit=5", After::Right, mapped),
         at_every_event(apart(5), "mapped_after_vote", 3, "leader", "after-vote mem=[rdi+0x10010] bit=5", After::Right, mapped),
         at_every_event(11, "mapped_leader_killed", 2, "leader", "kill=9", After::Corrected, mapped),
-        at_every_event(11, "mapped_follower_killed", 2, "follower", "kill=9", After::Corrected, mapped),
+        at_every_event(apart(11), "mapped_follower_killed", 2, "follower", "kill=9", After::Corrected, mapped),
         at_every_event(61, "database_leader_killed", 2, "leader", "kill=9", After::Corrected, database),
         at_every_event(83, "database_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, database),
         // A leader made anew has a heap with a closed part, or one that a mapping has stopped.

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Every size of group that a guest meets.
+const EVERY: &[u8] = &[1, 2, 3, 5];
+
 /// One way to run one guest.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
@@ -14,6 +17,8 @@ pub(crate) struct Row {
     pub(super) stdin: Stdin,
     pub(super) stdout: Stdout,
     pub(super) replicas: &'static [u8],
+    /// Its place in the table, by which sizes of groups go round.
+    pub(super) turn: usize,
     /// A library to build and copy into the working directory.
     pub(super) library: Option<&'static str>,
 }
@@ -28,7 +33,8 @@ pub(super) fn row(source: &'static str) -> Row {
         bare: "status 0",
         stdin: Stdin::Null,
         stdout: Stdout::Pipe,
-        replicas: &[1, 2, 3, 5],
+        replicas: EVERY,
+        turn: 0,
         library: None,
     }
 }
@@ -94,18 +100,28 @@ impl Row {
         case.invocation.stdout = self.stdout;
         case.expect = self.expect;
         self.bare.clone_into(&mut case.bare);
-        case.replicas = if self.variants.first() == Some(&variant) {
-            self.replicas.to_vec()
-        } else {
-            self.replicas
-                .iter()
-                .copied()
-                .filter(|n| matches!(n, 2 | 3))
-                .collect()
-        };
+        case.replicas = self.sizes(variant, all());
         if let Some(library) = self.library {
             case.inputs.push(build::guest(library, variant)?);
         }
         Ok(case)
+    }
+
+    /// The sizes of group for one shape. Where a row names none and not all are wanted, they go round: each guest meets 2, 3, and 1 or 5;
+    /// the same guest with other arguments 2 and one more; another shape 2 or 3.
+    fn sizes(&self, variant: Variant, all: bool) -> Vec<u8> {
+        let shape = self.variants.iter().position(|&one| one == variant);
+        let other_shape = shape != Some(0);
+        if all || self.replicas != EVERY {
+            let wanted = |n: &u8| !other_shape || matches!(n, 2 | 3);
+            return self.replicas.iter().copied().filter(wanted).collect();
+        }
+        if other_shape {
+            return vec![[2, 3][(self.turn + shape.unwrap_or(0)) % 2]];
+        }
+        if self.label.is_empty() {
+            return vec![2, 3, [1, 5][self.turn % 2]];
+        }
+        vec![2, [1, 3, 5][self.turn % 3]]
     }
 }

@@ -415,7 +415,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         no_strike_gets_out,
     ));
     for (column, (way, flags)) in WAYS.iter().enumerate() {
-        if column % 2 == 0 && column != 0 && !all() {
+        // The store has been built in the ways before the fourth.
+        if column != 3 && !all() {
             continue;
         }
         trials.push(Trial::test(
