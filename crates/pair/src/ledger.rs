@@ -251,10 +251,30 @@ impl Ledger {
     pub(crate) fn enrol(&mut self, path: &Path, size: u64, digests: &[u128]) {
         let id = self.file(path);
         self.resize(id, size);
-        for (page, digest) in digests.iter().enumerate() {
-            self.set(id, page, *digest);
+        let entry = self.files.entry(id).or_default();
+        let digests = &digests[..digests.len().min(entry.pages.len())];
+        for (page, digest) in entry.pages.iter_mut().zip(digests) {
+            page.now = *digest;
         }
+        let all = digests.iter().flat_map(|digest| digest.to_le_bytes());
+        let head = [id.0.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+        self.log(
+            record::PAGES,
+            &head.into_iter().chain(all).collect::<Vec<_>>(),
+        );
         self.durable(id);
+    }
+
+    /// The entry of a page was damaged in memory: this is what its file holds, as the other site's ledger has it too.
+    pub(crate) fn mend(&mut self, id: FileId, page: u64, digest: u128) {
+        let Ok(page) = usize::try_from(page) else {
+            return;
+        };
+        self.set(id, page, digest);
+        let entry = self.files.get_mut(&id);
+        if let Some(page) = entry.and_then(|entry| entry.pages.get_mut(page)) {
+            page.before = None;
+        }
     }
 
     fn resize(&mut self, id: FileId, size: u64) {

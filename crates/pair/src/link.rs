@@ -21,7 +21,7 @@ use crate::tls::{Incoming, Outgoing};
 use steadfast_integrity::digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 9;
+pub(crate) const VERSION: u32 = 10;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 /// A shorter body fits into a packet or two as it is.
@@ -484,6 +484,12 @@ pub(crate) enum Ask {
         path: String,
         page: u64,
         bytes: String,
+    },
+    /// Both disks and the secondary's ledger have this digest there, and the primary's ledger has another one: put it right.
+    Mend {
+        path: String,
+        page: u64,
+        digest: String,
     },
     /// The read of event `seq` brought these bytes.
     Correct {

@@ -276,6 +276,22 @@ fn tell(crew: &Crew, files: &Mutex<Files>, ask: Ask) -> Tell {
             }
             done(crate::disk::put_page(&path, page, &bytes))
         }
+        Ask::Mend { path, page, digest } => {
+            let path = PathBuf::from(path);
+            let mut files = files.lock().expect("no panic under it");
+            let file = files.ledger.id(&path);
+            let (Some(file), Ok(digest)) = (file, crate::hex::digest_of(&digest)) else {
+                return Tell::Failed("not hexadecimal, or of no file".into());
+            };
+            match crate::disk::page_on_device(&path, page) {
+                Ok(bytes) if page_digest(&bytes) == digest => {
+                    files.ledger.mend(file, page, digest);
+                    done(files.ledger.flush(false).map_err(std::io::Error::other))
+                }
+                Ok(_) => Tell::Failed("the primary's disk has something else by now".into()),
+                Err(error) => Tell::Failed(error.to_string()),
+            }
+        }
         Ask::Correct {
             strand,
             seq,

@@ -247,13 +247,8 @@ impl Pair<'_> {
         };
         match judge(&opinions) {
             Verdict::Equal => {
-                let vouched = [&opinions.primary_ledger, &opinions.secondary_ledger]
-                    .iter()
-                    .all(|ledger| ledger.contains(&opinions.primary));
-                if how == Found::Scrub && !vouched {
-                    eprintln!(
-                        "steadfast pair: scrubber: page {page} of {path} is equal on both sites, and not as a ledger has it; nothing is repaired"
-                    );
+                if how == Found::Scrub {
+                    self.mend_ledger(at, page, &opinions)?;
                 }
                 Ok(None)
             }
@@ -280,6 +275,40 @@ impl Pair<'_> {
                 opinions.primary, opinions.secondary
             ))),
         }
+    }
+
+    /// Both devices hold the same page. Where one ledger vouches for it and the other one does not, that one's memory was damaged.
+    fn mend_ledger(&self, at: &Where, page: u64, opinions: &Opinions) -> Result<(), PairError> {
+        let (path, digest) = (at.path.display().to_string(), opinions.primary);
+        let vouches =
+            [&opinions.primary_ledger, &opinions.secondary_ledger].map(|it| it.contains(&digest));
+        let whose = match vouches {
+            [true, true] => return Ok(()),
+            [false, false] => {
+                eprintln!(
+                    "steadfast pair: scrubber: page {page} of {path} is equal on both sites, and not as their ledgers have it; nothing is repaired"
+                );
+                return Ok(());
+            }
+            [false, true] => {
+                self.ask(&Ask::Mend {
+                    path: path.clone(),
+                    page,
+                    digest: format!("{digest:032x}"),
+                })?;
+                'A'
+            }
+            [true, false] => {
+                let mut files = self.files.lock().expect("no panic under it");
+                files.ledger.mend(at.file.expect("protected"), page, digest);
+                files.ledger.flush(false)?;
+                'B'
+            }
+        };
+        eprintln!(
+            "steadfast pair: scrubber: ledger of {whose}, page {page} of {path}: both disks and the other ledger agree against it; put right"
+        );
+        Ok(())
     }
 
     /// The primary's program was given wrong bytes, which it has not seen yet.

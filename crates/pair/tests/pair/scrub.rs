@@ -107,3 +107,85 @@ fn it_is_silent_while_the_program_writes() {
     assert_eq!(ends.said(), "");
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// Flips a bit of every copy of these bytes in the memory of a command, but its code and what it shares.
+fn strike_memory(child: &std::process::Child, digest: &[u8]) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).expect("a process");
+    let memory = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/{}/mem", child.id()))
+        .expect("root, or the same user");
+    let mut struck = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
+        let (from, to) = range.expect("proc(5)");
+        let at = |text| u64::from_str_radix(text, 16).expect("proc(5)");
+        let mut bytes = vec![0; usize::try_from(at(to) - at(from)).expect("64 bits")];
+        if memory.read_exact_at(&mut bytes, at(from)).is_err() {
+            continue;
+        }
+        for index in 0..bytes.len().saturating_sub(digest.len()) {
+            if bytes[index..].starts_with(digest) {
+                let place = at(from) + index as u64;
+                memory
+                    .write_all_at(&[digest[0] ^ 4], place)
+                    .expect("private memory");
+                struck += 1;
+            }
+        }
+    }
+    struck
+}
+
+#[test]
+fn a_bit_of_a_ledger_that_flips_in_memory_is_put_right_and_no_disk_is_blamed() {
+    let dir = with_table("scrub-ledger");
+    let site = sqlite_site(&dir);
+    // The journal as it was enrolled: a name, a size, and the digests of all pages.
+    let digest = |child: &std::process::Child, page: usize| {
+        let path = format!("/proc/{}/root/mnt/ledger/ledger", child.id());
+        let journal = fs::read(path).expect("the ledger");
+        let kind = |at: usize| {
+            (
+                journal[at],
+                u32::from_le_bytes(journal[at + 1..at + 5].try_into().expect("four")),
+            )
+        };
+        let mut at = 0;
+        while kind(at).0 != 3 {
+            at += 9 + kind(at).1 as usize;
+        }
+        let records = 41 * page;
+        let one = if kind(at).1 == 32 {
+            at + records + 9 + 16
+        } else {
+            at + 9 + 16 + 16 * page
+        };
+        journal[one..one + 16].to_vec()
+    };
+    for struck in ["A", "B"] {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut both = Both::start_with(&site, &site, &address, &address, &["--scrub", "100"]);
+        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+        let child = if struck == "A" { &both.a } else { &both.b };
+        assert!(strike_memory(child, &digest(child, 8)) > 0, "it is there");
+        std::thread::sleep(Duration::from_millis(2500));
+        assert_eq!(both.ask(ASK), sqlite(&dir, ".sha3sum").trim());
+        // By now the entry vouches for its page again: a disk that errs is told from the right one.
+        let child = if struck == "A" { &both.a } else { &both.b };
+        both.strike(child, PLACE, 1);
+        assert_eq!(both.ask(ASK), sqlite(&dir, ".sha3sum").trim());
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+        let line = format!("ledger of {struck}, page 8 of /mnt/data/x.db");
+        assert_eq!(ends.said().matches(&line).count(), 1, "{}", ends.said());
+        let line = format!("disk of {struck}, x.db page 8");
+        assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+        assert_eq!(ends.said().matches("disk of").count(), 2, "{}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
