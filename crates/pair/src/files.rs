@@ -1,6 +1,6 @@
 //! Files: from the notes of the primary's agent to the ledger, in log order, on both sites alike.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -129,6 +129,11 @@ impl Files {
         let durable = self.take_in(table, step)?;
         // Whoever is killed leaves files and a ledger that fit each other.
         self.ledger.flush(false)?;
+        if self.ledger.has_grown() {
+            let tables = self.open.values().flat_map(HashMap::values);
+            let open: HashSet<FileId> = tables.filter_map(|open| open.file).collect();
+            self.ledger.compact(|id| open.contains(&id))?;
+        }
         Ok(durable)
     }
 

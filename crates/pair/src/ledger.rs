@@ -2,7 +2,7 @@
 //!
 //! The ledger is the third opinion when the disks of the two sites give different bytes. Each site
 //! keeps one. In memory it is a table of files; on disk it is a journal of records, each with a
-//! CRC32C, that is written anew when the ledger is opened.
+//! CRC32C, that is written anew when the ledger is opened, and when it has grown.
 //!
 //! Invariants
 //!  1. A page that was written but not yet made durable has its old digest and its new one: after
@@ -10,6 +10,7 @@
 //!  2. A page that a write covers in part is looked up before the write's bytes are folded in:
 //!     a bad sector is never blessed.
 //!  3. A torn record at the journal's end is dropped; one in the middle is an error.
+//!  4. The journal is no longer than twice what it says, and [`GROWTH_MIN`]: then it is written anew.
 //!
 //! Not covered: times and rights of files, names of directories, extended attributes.
 
@@ -23,6 +24,9 @@ use std::path::{Path, PathBuf};
 use crate::page::{PAGE, page_digest};
 
 use journal::{lock, record};
+
+/// Bytes of records behind those of a journal that was written anew: a program with few files has it written anew seldom.
+const GROWTH_MIN: u64 = 8 << 20;
 
 /// Numbers a file for as long as the ledger is in memory; a name may come to mean another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +74,9 @@ pub(crate) struct Ledger {
     _lock: Option<File>,
     journal: Option<File>,
     pending: Vec<u8>,
+    /// Bytes that the journal has had since it was written anew, and how many it may have.
+    grown: u64,
+    growth_max: u64,
     files: HashMap<FileId, Entry>,
     names: BTreeMap<PathBuf, FileId>,
     next: u64,
@@ -102,6 +109,8 @@ impl Ledger {
             _lock: None,
             journal: None,
             pending: Vec::new(),
+            grown: 0,
+            growth_max: GROWTH_MIN,
             files: HashMap::new(),
             names: BTreeMap::new(),
             next: 1,

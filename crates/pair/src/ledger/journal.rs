@@ -1,12 +1,13 @@
 //! Journal: the ledger as records on its disk, each with a sum; rewritten whole when it is opened.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
 use steadfast_integrity::digest::crc32c;
 
-use super::{FileId, Ledger, LedgerError, Page};
+use super::{FileId, GROWTH_MIN, Ledger, LedgerError, Page};
 
 pub(super) mod record {
     pub(in crate::ledger) const NAME: u8 = 1;
@@ -56,6 +57,12 @@ impl Ledger {
         let id = FileId(u64::from_le_bytes(body.get(..8)?.try_into().ok()?));
         let rest = &body[8..];
         let number = |at: usize| Some(u64::from_le_bytes(rest.get(at..at + 8)?.try_into().ok()?));
+        // Its name is gone, and who had it open has written on.
+        if matches!(kind, record::SIZE | record::PAGES | record::DURABLE)
+            && !self.files.contains_key(&id)
+        {
+            return Some(());
+        }
         match kind {
             record::NAME => {
                 self.next = self.next.max(id.0 + 1);
@@ -135,7 +142,7 @@ impl Ledger {
                 self.log(record::PAGES, &[head, digests(|page| page.now)].concat());
             }
         }
-        let new = self.path.with_extension("new");
+        let (new, len) = (self.path.with_extension("new"), self.pending.len() as u64);
         let written = (|| {
             let mut file = File::create(&new)?;
             file.write_all(&self.pending)?;
@@ -149,6 +156,30 @@ impl Ledger {
             path: self.path.clone(),
             source,
         })?);
+        (self.grown, self.growth_max) = (0, len.max(GROWTH_MIN));
+        Ok(())
+    }
+
+    pub(crate) fn has_grown(&self) -> bool {
+        self.grown > self.growth_max
+    }
+
+    /// Writes the journal anew, without files that have no name and that nobody has open. Where there is no room for two of
+    /// them, the old one goes on.
+    pub(crate) fn compact(&mut self, is_open: impl Fn(FileId) -> bool) -> Result<(), LedgerError> {
+        self.flush(false)?;
+        let named: HashSet<FileId> = self.names.values().copied().collect();
+        self.files
+            .retain(|id, _| named.contains(id) || is_open(*id));
+        if self.rewrite().is_err() {
+            let _ = fs::remove_file(self.path.with_extension("new"));
+            self.growth_max *= 2;
+            let old = OpenOptions::new().append(true).open(&self.path);
+            self.journal = Some(old.map_err(|source| LedgerError::Write {
+                path: self.path.clone(),
+                source,
+            })?);
+        }
         Ok(())
     }
 
@@ -161,6 +192,7 @@ impl Ledger {
         if self.pending.is_empty() && !durable {
             return Ok(());
         }
+        self.grown += self.pending.len() as u64;
         let done = journal
             .write_all(&self.pending)
             .and_then(|()| if durable { journal.sync_data() } else { Ok(()) });

@@ -162,6 +162,54 @@ fn it_is_the_same_after_it_was_closed_and_after_a_torn_end_and_refused_after_dam
 }
 
 #[test]
+fn the_journal_is_written_anew_when_it_has_grown_and_files_without_a_name_go() {
+    let dir = scratch("grown");
+    let path = dir.join("ledger");
+    let mut ledger = Ledger::open(&dir).expect("a ledger");
+    let id = ledger.file(Path::new("/data/x.db"));
+    let gone = ledger.file(Path::new("/data/gone"));
+    let held = ledger.file(Path::new("/data/held"));
+    let (mut file, mut other) = (Vec::new(), Vec::new());
+    write(&mut ledger, gone, &mut other, 0, &[9; PAGE]).expect("right");
+    ledger.unlinked(Path::new("/data/gone"));
+    ledger.unlinked(Path::new("/data/held"));
+    ledger.growth_max = 1000;
+    let mut longest = 0;
+    for round in 0..200_u8 {
+        write(&mut ledger, id, &mut file, 0, &[round; 2 * PAGE]).expect("right");
+        // Whoever has it open writes on.
+        write(&mut ledger, held, &mut other, 0, &[round; PAGE]).expect("right");
+        if round % 3 == 0 {
+            ledger.durable(id);
+        }
+        ledger.flush(false).expect("room");
+        longest = longest.max(fs::metadata(&path).expect("a journal").len());
+        if ledger.has_grown() {
+            ledger.compact(|id| id == held).expect("room");
+            ledger.growth_max = 1000;
+        }
+    }
+    assert!(longest < 2000, "{longest}");
+    assert!(ledger.accepted(gone, 0).is_empty());
+    assert_eq!(ledger.accepted(held, 0)[0], page_digest(&[199; PAGE]));
+    write(&mut ledger, held, &mut other, PAGE, &[1; PAGE]).expect("right");
+    let before: Vec<_> = (0..2).map(|page| ledger.accepted(id, page)).collect();
+    ledger.flush(true).expect("room");
+    // No room for a second journal: the first one goes on.
+    fs::create_dir(path.with_extension("new")).expect("in its way");
+    ledger.compact(|_| true).expect("the old one");
+    drop(ledger);
+    fs::remove_dir(path.with_extension("new")).expect("clean");
+    let again = Ledger::open(&dir).expect("whole");
+    let id = again.id(Path::new("/data/x.db")).expect("a name");
+    let after: Vec<_> = (0..2).map(|page| again.accepted(id, page)).collect();
+    assert_eq!(after, before);
+    assert_eq!(again.names().count(), 1);
+    drop(again);
+    fs::remove_dir_all(&dir).expect("clean");
+}
+
+#[test]
 fn verify_names_the_page_that_flipped_and_is_silent_before() {
     let dir = scratch("verify");
     let path = dir.join("x");
