@@ -320,3 +320,55 @@ fn a_cut_link_leaves_one_site_that_goes_on_and_never_two() {
     }
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// `PAIR_CRASHES`: how many.
+#[test]
+fn a_site_that_is_killed_at_any_moment_leaves_the_other_one_and_raises_no_alarm() {
+    let dir = with_table("killed");
+    let site = sqlite_site(&dir);
+    let rounds = std::env::var("PAIR_CRASHES").map_or(4, |text| text.parse().expect("a number"));
+    for round in 0..rounds {
+        let witness = Witness::new(&format!("killed-{round}"));
+        let mut both = witnessed(&site, &witness);
+        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100", "round {round}");
+        writeln!(both.to.as_ref().expect("open"), "{CHANGE}").expect("it reads");
+        std::thread::sleep(Duration::from_micros(7919 * round % 60_000));
+        let leads = round % 2 == 0;
+        let ends = if leads {
+            both.b.kill().expect("a child");
+            let mut answer = both.ask("SELECT 'alive';");
+            while answer.parse::<u32>().is_ok() {
+                let mut line = String::new();
+                both.from.read_line(&mut line).expect("it answers");
+                answer = line.trim_end().to_owned();
+            }
+            assert_eq!(answer, "alive", "round {round}");
+            assert_eq!(both.ask("PRAGMA integrity_check;"), "ok", "round {round}");
+            both.end()
+        } else {
+            both.a.kill().expect("a child");
+            let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
+            let mut answer = ask_secondary(&mut both.b, &mut from, "SELECT 'alive';");
+            while answer.parse::<u32>().is_ok() {
+                answer.clear();
+                from.read_line(&mut answer).expect("it answers");
+                answer.truncate(answer.trim_end().len());
+            }
+            assert_eq!(answer, "alive", "round {round}");
+            let sound = ask_secondary(&mut both.b, &mut from, "PRAGMA integrity_check;");
+            assert_eq!(sound, "ok", "round {round}");
+            drop(both.b.stdin.take());
+            both.end()
+        };
+        let code = ends.codes()[usize::from(!leads)];
+        assert_eq!(code, Some(0), "round {round}: {}", ends.said());
+        for alarm in ["disk of", "processor or memory", "ledger", "differ"] {
+            assert!(
+                !ends.said().contains(alarm),
+                "round {round}: {}",
+                ends.said()
+            );
+        }
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}

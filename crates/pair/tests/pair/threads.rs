@@ -91,6 +91,42 @@ fn a_wrong_claim_of_one_of_many_threads_is_repaired_by_re_runs_on_either_site() 
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// Among these events are questions to the kernel, which the leader of a pair asks before the other site has claimed them, and it
+/// may have gone on to another thread. `PAIR_SWEEP`: how many events lie between two.
+#[test]
+fn a_register_that_flips_at_any_event_of_many_threads_changes_no_answer() {
+    let (dir, site) = with_crew("crew-sweep");
+    let right = bare(&site);
+    let step = std::env::var("PAIR_SWEEP").map_or(37, |text| text.parse().expect("a number"));
+    let registers = ["rax", "rdi", "rsi", "rdx", "rbx"];
+    let mut stopped = 0;
+    for (number, event) in (60..260).step_by(step).enumerate() {
+        let replica = number % 2;
+        let register = registers[number % registers.len()];
+        let fault = format!("replica={replica} event={event} reg={register} bit=3");
+        let address = format!("127.0.0.1:{}", free_port());
+        let with = |side: &str, flag: &str, own: usize| {
+            let fault = ["--flip", fault.as_str()];
+            let fault: &[&str] = if own == replica { &fault } else { &[] };
+            start(&site, side, &[&[flag, address.as_str()], fault].concat())
+        };
+        let b = with("secondary", "--listen", 1);
+        let mut both = Both::with(with("primary", "--peer", 0), b);
+        let sums: Vec<String> = (0..5).map(|_| both.ask("sum")).collect();
+        let ends = both.end();
+        let wrong = sums.iter().find(|sum| !sum.is_empty() && **sum != right);
+        assert_eq!(wrong, None, "{fault}: {}", ends.said());
+        assert!(!ends.said().contains("disk of"), "{fault}: {}", ends.said());
+        match ends.codes() {
+            [Some(0), Some(0)] => assert_eq!(sums, vec![right.clone(); 5], "{fault}"),
+            [Some(122), Some(122)] => stopped += 1,
+            other => panic!("{fault}: {other:?}: {}", ends.said()),
+        }
+    }
+    assert_eq!(stopped, 0, "each has a snapshot to run again from");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// Threads wait for times of the clock of a host that is lost: the other host's is another one, earlier or later.
 #[test]
 fn threads_that_wait_for_a_time_go_on_at_that_time_on_the_other_host() {
