@@ -229,8 +229,9 @@ else
 	$(BENCH) host --flips 10000 --flips-only --lines build/campaign/host-flips.jsonl --json build/campaign/host.json
 	STEADFAST_REBOOTS=100000 $(CARGO) test --manifest-path crates/host/Cargo.toml -p steadfast-restart --test leaks -- --nocapture
 	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
-	PAIR_CUTS=500 $(CARGO) test -p steadfast-pair --test pair -- --nocapture a_cut_link
-	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link
+	@$(MAKE) --no-print-directory build-pair
+	$(BENCH) pair --lost 500
+	$(BENCH) pair --reads 10000000
 	@$(MAKE) --no-print-directory build-kv
 	for s in 1 2 3 4; do f=build/campaign/kv-live-$$s.json; [ -f $$f ] || $(BENCH) kv --only live --strikes 6000 --seed $$s --json $$f || exit; done
 	for s in 1 2 3 4; do f=build/campaign/kv-sim-$$s.json; [ -f $$f ] || $(BENCH) kv --only simulated --seed $$s --json $$f || exit; done

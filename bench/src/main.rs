@@ -338,6 +338,18 @@ enum Action {
         /// pgbench and Apache, over two bare copies
         #[arg(long, conflicts_with = "hold")]
         servers: bool,
+        /// Debian's Postmark, over two bare copies
+        #[arg(long, conflicts_with_all = ["hold", "servers", "micro"])]
+        postmark: bool,
+        /// A program of so many MB: how long it stands still for a repair and for a host that comes back; the ledger; pages that change
+        #[arg(long, value_name = "MB", conflicts_with_all = ["hold", "servers", "micro", "postmark"])]
+        image: Option<u64>,
+        /// False alarms of a program that reads so many pages
+        #[arg(long, value_name = "PAGES", conflicts_with_all = ["hold", "servers", "micro", "postmark", "image"])]
+        reads: Option<u64>,
+        /// The tests that cut the link, and that kill a site, so many times each
+        #[arg(long, value_name = "TIMES", conflicts_with_all = ["hold", "servers", "micro", "postmark", "image", "reads"])]
+        lost: Option<u64>,
         #[arg(last = true, value_name = "SERVER")]
         server: Vec<String>,
     },
@@ -617,6 +629,10 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         hold,
         micro,
         servers,
+        postmark,
+        image,
+        reads,
+        lost,
         server,
     } = action
     else {
@@ -630,6 +646,25 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
     if *micro {
         let (rows, table) = pair::micro(&program, common.pairs, &place.join("pair"))?;
         return Ok(Outcome::new(&rows, table, true)?.keeping(rows));
+    }
+    let alone = if *postmark {
+        Some(pair::postmark(&program, common.pairs, &place.join("pair"))?)
+    } else if let Some(megabytes) = *image {
+        Some(pair::image(
+            &program,
+            common.pairs,
+            megabytes,
+            &place.join("pair"),
+        )?)
+    } else if let Some(pages) = *reads {
+        Some(pair::reads(&program, pages, &place.join("pair"))?)
+    } else if let Some(times) = *lost {
+        Some(pair::lost(times)?)
+    } else {
+        None
+    };
+    if let Some(rows) = alone {
+        return Ok(Outcome::new(&rows, pair::render(&rows), true)?.keeping(rows));
     }
     if *servers {
         // Other users' programs read there.

@@ -1,6 +1,6 @@
-//! Servers of several processes under a pair: pgbench (the paper's Fig. 6) and Apache (Fig. 7), over two bare copies.
+//! Loads of the paper under a pair, over two bare copies: pgbench (Fig. 6), Apache (Fig. 7), Postmark (not shown there).
 //!
-//! Not measured: Postmark; httperf's rates: the client here asks as fast as it is answered.
+//! Not measured: httperf's rates: the client here asks as fast as it is answered.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const REQUESTS: u32 = 1000;
 /// Of each client.
 const TRANSACTIONS: u32 = 200;
+/// Of Postmark, which divides by a tenth of them.
+const MAILS: u32 = 5000;
+const FEW_MAILS: u32 = 100;
 
 fn words(line: &str) -> Vec<String> {
     line.split_ascii_whitespace().map(str::to_owned).collect()
@@ -245,33 +248,42 @@ fn pgbench(column: Column, clients: u32, program: &Path, seed: &Path, place: &Pa
     Ok(slowest)
 }
 
-/// Rows, and a line for each.
-///
-/// # Errors
-/// When a program is missing, or fails.
-pub fn measure(program: &Path, rounds: usize, place: &Path) -> Result<Vec<Row>> {
-    fs::create_dir_all(place)?;
-    fs::set_permissions(place, fs::Permissions::from_mode(0o755))?;
-    let seed = database(place)?;
-    let one = |column| pgbench(column, 1, program, &seed, place);
-    let four = |column| pgbench(column, 4, program, &seed, place);
-    let page = |column| apache(column, program, place);
-    type Run<'a> = &'a dyn Fn(Column) -> Result<f64>;
-    let loads: [(&str, &str, &str, Run<'_>); 3] = [
-        (
-            "pgbench.1",
-            "a transaction of pgbench, 1 client",
-            "ms",
-            &one,
-        ),
-        (
-            "pgbench.4",
-            "a transaction of pgbench, 4 clients",
-            "ms",
-            &four,
-        ),
-        ("apache", "20 KB from Apache, prefork", "µs", &page),
-    ];
+/// Postmark 1.53, as Debian has it: small files are created, read, appended to and removed.
+pub(super) fn postmark_script(transactions: u32) -> String {
+    format!(
+        "set number 500\nset size 500 10000\nset seed 42\nset transactions {transactions}\nset report terse\nrun\nquit\n"
+    )
+}
+
+fn postmark_seconds(
+    column: Column,
+    transactions: u32,
+    program: &Path,
+    place: &Path,
+) -> Result<f64> {
+    let seed = place.join("postmark-data");
+    let _ = fs::remove_dir_all(&seed);
+    fs::create_dir_all(&seed)?;
+    let file = place.join("postmark.conf");
+    fs::write(&file, postmark_script(transactions))?;
+    let own = words(&format!("/usr/bin/postmark {}", file.display()));
+    let began = Instant::now();
+    let sites = Sites::start(column, program, &seed, [&own, &own], place)?;
+    sites.output()?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Microseconds of a transaction of Postmark, without its start and end: its own clock counts seconds.
+fn postmark_one(column: Column, program: &Path, place: &Path) -> Result<f64> {
+    let few = postmark_seconds(column, FEW_MAILS, program, place)?;
+    let many = postmark_seconds(column, FEW_MAILS + MAILS, program, place)?;
+    Ok(1e6 * (many - few) / f64::from(MAILS))
+}
+
+type Load<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(Column) -> Result<f64>);
+
+/// Bare, two bare copies and a pair in turns, and what the pair adds.
+fn in_turns(loads: &[Load<'_>], rounds: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (key, what, unit, run) in loads {
         let mut taken = Vec::new();
@@ -306,4 +318,52 @@ pub fn measure(program: &Path, rounds: usize, place: &Path) -> Result<Vec<Row>> 
         });
     }
     Ok(rows)
+}
+
+/// Rows of Postmark.
+///
+/// # Errors
+/// When Postmark is missing, or fails.
+pub fn postmark(program: &Path, rounds: usize, place: &Path) -> Result<Vec<Row>> {
+    fs::create_dir_all(place)?;
+    ensure!(
+        Path::new("/usr/bin/postmark").exists(),
+        "Postmark has to be installed\n  fix:   apt install postmark"
+    );
+    let one = |column| postmark_one(column, program, place);
+    in_turns(
+        &[("postmark", "a transaction of Postmark", "µs", &one)],
+        rounds,
+    )
+}
+
+/// Rows of pgbench and Apache.
+///
+/// # Errors
+/// When a program is missing, or fails.
+pub fn measure(program: &Path, rounds: usize, place: &Path) -> Result<Vec<Row>> {
+    fs::create_dir_all(place)?;
+    fs::set_permissions(place, fs::Permissions::from_mode(0o755))?;
+    let seed = database(place)?;
+    let one = |column| pgbench(column, 1, program, &seed, place);
+    let four = |column| pgbench(column, 4, program, &seed, place);
+    let page = |column| apache(column, program, place);
+    in_turns(
+        &[
+            (
+                "pgbench.1",
+                "a transaction of pgbench, 1 client",
+                "ms",
+                &one,
+            ),
+            (
+                "pgbench.4",
+                "a transaction of pgbench, 4 clients",
+                "ms",
+                &four,
+            ),
+            ("apache", "20 KB from Apache, prefork", "µs", &page),
+        ],
+        rounds,
+    )
 }

@@ -1,14 +1,18 @@
 //! Sites: a program bare, twice side by side, or under a pair, in mount namespaces with data and ledger on tmpfs.
 //!
-//! The link is loopback TCP. Everything ends with the value.
+//! The link is loopback TCP, or a relay of a given rate (wire.rs). Everything ends with the value.
 
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+
+use super::wire::wire;
+
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,32 @@ fn host(seed: &Path, own: &[String], command: &[String], said: &Path) -> Result<
         .context("unshare")
 }
 
+/// How the two sites of a pair are started, and what lies between them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flags {
+    pub(super) both: Vec<String>,
+    pub(super) primary: Vec<String>,
+    pub(super) secondary: Vec<String>,
+    /// Bytes a second of the link; `None`: as fast as loopback is.
+    pub(super) rate: Option<u64>,
+}
+
+fn site(program: &Path, words: &[&str], more: [&[String]; 2]) -> Vec<String> {
+    let program = program.display().to_string();
+    let first = std::iter::once(program.as_str()).chain(words.iter().copied());
+    let last = [
+        "--patience",
+        "60",
+        "--ledger",
+        "/mnt/ledger",
+        "--data",
+        "/mnt/data",
+    ];
+    let own = first.chain(last).map(str::to_owned);
+    let all = own.chain(more.concat());
+    all.chain(["--".to_owned()]).collect()
+}
+
 impl Sites {
     /// `command`: of the first host, and of the second where it runs alone.
     pub(super) fn start(
@@ -67,44 +97,116 @@ impl Sites {
         place: &Path,
     ) -> Result<Self> {
         let said = place.join("said.a");
-        let port = free_port()?;
-        let site = |side: &str, flag: &str| -> Vec<String> {
-            let at = format!("127.0.0.1:{port}");
-            [
-                &program.display().to_string(),
-                side,
-                flag,
-                &at,
-                "--patience",
-                "60",
-                "--ledger",
-                "/mnt/ledger",
-                "--data",
-                "/mnt/data",
-                "--",
-            ]
-            .map(str::to_owned)
-            .to_vec()
+        let hosts = match column {
+            Column::Bare => vec![host(seed, &[], first, &said)?],
+            Column::Two => vec![
+                host(seed, &[], first, &said)?,
+                host(seed, &[], second, &place.join("said.b"))?,
+            ],
+            Column::Pair => return Self::pair(program, seed, first, place, &Flags::default()),
         };
-        let mut hosts = Vec::new();
-        match column {
-            Column::Bare => hosts.push(host(seed, &[], first, &said)?),
-            Column::Two => {
-                hosts.push(host(seed, &[], first, &said)?);
-                hosts.push(host(seed, &[], second, &place.join("said.b"))?);
-            }
-            Column::Pair => {
-                let b = host(
-                    seed,
-                    &site("secondary", "--listen"),
-                    first,
-                    &place.join("said.b"),
-                )?;
-                hosts.push(host(seed, &site("primary", "--peer"), first, &said)?);
-                hosts.push(b);
-            }
-        }
         Ok(Self { hosts, said })
+    }
+
+    pub(super) fn pair(
+        program: &Path,
+        seed: &Path,
+        command: &[String],
+        place: &Path,
+        flags: &Flags,
+    ) -> Result<Self> {
+        let said = place.join("said.a");
+        let at = format!("127.0.0.1:{}", free_port()?);
+        let to = match flags.rate {
+            Some(rate) => wire(at.clone(), rate)?,
+            None => at.clone(),
+        };
+        let b = host(
+            seed,
+            &site(
+                program,
+                &["secondary", "--listen", &at],
+                [&flags.both, &flags.secondary],
+            ),
+            command,
+            &place.join("said.b"),
+        )?;
+        let a = host(
+            seed,
+            &site(
+                program,
+                &["primary", "--peer", &to],
+                [&flags.both, &flags.primary],
+            ),
+            command,
+            &said,
+        )?;
+        Ok(Self {
+            hosts: vec![a, b],
+            said,
+        })
+    }
+
+    /// A host that joins the first one, in place of the second, which is lost; `door` is where the first one listens.
+    pub(super) fn join(
+        &mut self,
+        program: &Path,
+        seed: &Path,
+        command: &[String],
+        place: &Path,
+        (door, flags): (&str, &Flags),
+    ) -> Result<()> {
+        let to = match flags.rate {
+            Some(rate) => wire(door.to_owned(), rate)?,
+            None => door.to_owned(),
+        };
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        let words = ["join", "--peer", &to, "--listen", &listen];
+        let own = site(program, &words, [&flags.both, &[]]);
+        let joined = host(seed, &own, command, &place.join("said.b"))?;
+        self.hosts.push(joined);
+        Ok(())
+    }
+
+    pub(super) fn lose_second(&mut self) -> Result<()> {
+        self.hosts[1].kill()?;
+        self.hosts[1].wait()?;
+        self.hosts.truncate(1);
+        Ok(())
+    }
+
+    /// A file as a host has it.
+    pub(super) fn file(&self, host: usize, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.hosts[host].id()))
+    }
+
+    /// What the first host has said so far.
+    pub(super) fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap_or_default()
+    }
+
+    /// Lines of the first host that hold these words, when there are as many.
+    pub(super) fn wait_for(&mut self, words: &str, many: usize) -> Result<Vec<String>> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let said = self.said();
+            let lines: Vec<String> = said
+                .lines()
+                .filter(|line| line.contains(words))
+                .map(str::to_owned)
+                .collect();
+            if lines.len() >= many {
+                return Ok(lines);
+            }
+            let ended = self.hosts[0].try_wait()?;
+            ensure!(ended.is_none(), "the program has ended: {said}");
+            ensure!(
+                Instant::now() < deadline,
+                "nobody says {words:?} within {} s: {said}",
+                PATIENCE.as_secs()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// What the first one has said, when all have ended.
