@@ -3,7 +3,7 @@
  * pages FILE MEMORY_MB PAGES
  *
  * Each page of FILE begins with its own number. Before the first read MEMORY_MB are filled, and "ready" is said; with each read five
- * pages of them are stored to. Only the first quarter of FILE is written, so whoever strikes the rest knows what it held.
+ * pages of their first twelfth are stored to, as many as the CARP paper has in an epoch. Only the first quarter of FILE is written, so whoever strikes the rest knows what it held.
  * Ends when PAGES were read, and says how many; 0: never. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 			}
 		done += count;
 		for (uint64_t i = 0; i < 5; i++)
-			memory[draw(bytes / PAGE) * PAGE + i]++;
+			memory[draw(bytes / PAGE / 12) * PAGE + i]++;
 		if (draw(8) == 0) {
 			const uint64_t own = draw(n / 4);
 			memset(pages[0], (int)draw(256), PAGE);

@@ -30,6 +30,10 @@ use crate::tls::Security;
 const STILL_LIMIT: Duration = Duration::from_secs(10);
 /// For one word of it before that: it may have to read all its files.
 const BEFORE_LIMIT: Duration = Duration::from_secs(600);
+/// Memory that has changed is sent again while the program runs: so often, or until so few pages have changed, or more than half as
+/// many as the time before. The rest is sent while it stands still.
+const PASSES: u32 = 4;
+const PASS_MIN: u64 = 256;
 
 /// What was sent while the program stood still.
 #[derive(Debug, Clone, Copy)]
@@ -199,6 +203,16 @@ impl Greeter {
             .send(Tag::Ready, &[&mappings])
             .map_err(PairError::Link)?;
         let () = answer(&mut receiver, Tag::Ready)?;
+        let mut changed = u64::MAX;
+        for _ in 0..PASSES {
+            let before = changed;
+            (_, _, changed) =
+                pages_of_memory(&mut handed, &self.site, sender).map_err(PairError::Link)?;
+            if changed < PASS_MIN || changed > before / 2 {
+                break;
+            }
+        }
+        sender.send(Tag::Ready, &[]).map_err(PairError::Link)?;
         Ok((receiver, name, has, handed))
     }
 }

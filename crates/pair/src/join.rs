@@ -148,11 +148,16 @@ fn become_secondary(
     pages: Pages,
 ) -> Result<(Files, u64), PairError> {
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
+    // What the program has changed since, while it still runs.
+    let mut fresh = Pages::default();
+    let last = take_memory(receiver, &mut fresh)?;
+    if last.tag != Tag::Ready {
+        return Err(unexpected(&last));
+    }
     bring::receive(receiver, &prepared.data)?;
     let manifest: Manifest = answer(receiver, Tag::Manifest)?;
     check_sizes(&manifest)?;
     prepare::enrol(&mut ledger, &manifest)?;
-    let mut fresh = Pages::default();
     let last = take_memory(receiver, &mut fresh)?;
     let (given, (descriptors, lines)) = Some(&last)
         .filter(|last| last.tag == Tag::Given)

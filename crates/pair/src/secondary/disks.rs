@@ -291,11 +291,15 @@ impl Pair<'_> {
                 return Ok(());
             }
             [false, true] => {
-                self.ask(&Ask::Mend {
+                let mended = self.ask(&Ask::Mend {
                     path: path.clone(),
                     page,
                     digest: format!("{digest:032x}"),
-                })?;
+                });
+                // The scrubber comes by again; a primary that is lost is noticed elsewhere.
+                if mended.is_err() {
+                    return Ok(());
+                }
                 'A'
             }
             [true, false] => {
