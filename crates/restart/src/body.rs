@@ -15,9 +15,32 @@ use crate::words::BodyDump;
 /// An object inside a body. Valid until the body is reset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Inner {
-    Here(ResourceAny),
+    Here(Twice<ResourceAny>),
     /// The number that the process has for it.
-    There(u32),
+    There(Twice<u32>),
+}
+
+/// What the host's table holds twice: a name of an object that changed by itself would be that of another one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Twice<T>(T, T);
+
+impl<T: Copy + PartialEq> Twice<T> {
+    fn new(of: T) -> Self {
+        Self(of, of)
+    }
+
+    fn get(self) -> Option<T> {
+        (self.0 == self.1).then_some(self.0)
+    }
+
+    /// Both: a fault strikes one of them.
+    pub(crate) fn both(&mut self) -> [&mut T; 2] {
+        [&mut self.0, &mut self.1]
+    }
+}
+
+fn changed() -> Failure {
+    Failure::Invalid("the slot table's name of an object changed by itself".into())
 }
 
 /// Makes bodies of one component.
@@ -79,21 +102,25 @@ impl Body {
             Self::Here(body, objects) => {
                 objects.clear();
                 let mut inner = |handle: Handle| match inner(handle)? {
-                    Inner::Here(object) => Some(object),
+                    Inner::Here(object) => object.get(),
                     Inner::There(_) => None,
                 };
                 let value = body.call(function, args, &mut inner, has_result, objects);
-                made.extend(objects.drain(..).map(Inner::Here));
+                made.extend(
+                    objects
+                        .drain(..)
+                        .map(|object| Inner::Here(Twice::new(object))),
+                );
                 value
             }
             Self::There(remote) => {
                 let mut objects = Vec::new();
                 let mut inner = |handle: Handle| match inner(handle)? {
-                    Inner::There(object) => Some(object),
+                    Inner::There(object) => object.get(),
                     Inner::Here(_) => None,
                 };
                 let value = remote.call(function, args, &mut inner, has_result, &mut objects);
-                made.extend(objects.into_iter().map(Inner::There));
+                made.extend(objects.into_iter().map(|n| Inner::There(Twice::new(n))));
                 value
             }
         }
@@ -102,8 +129,12 @@ impl Body {
     /// Gives an object back. One of another kind of body is not there any more.
     pub(crate) fn discard(&mut self, inner: Inner) -> Result<(), Failure> {
         match (self, inner) {
-            (Self::Here(body, _), Inner::Here(object)) => body.discard(object),
-            (Self::There(remote), Inner::There(object)) => remote.discard(object),
+            (Self::Here(body, _), Inner::Here(object)) => {
+                body.discard(object.get().ok_or_else(changed)?)
+            }
+            (Self::There(remote), Inner::There(object)) => {
+                remote.discard(object.get().ok_or_else(changed)?)
+            }
             _ => Ok(()),
         }
     }

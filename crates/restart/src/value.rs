@@ -59,7 +59,20 @@ impl Value {
         }
     }
 
-    /// The same with a component's numbers for its handles; none where one has no number.
+    /// How many handles are in it.
+    pub(crate) fn handles(&self) -> usize {
+        match self {
+            Self::Handle(_) => 1,
+            Self::Option(Some(inner))
+            | Self::Result(Ok(Some(inner)) | Err(Some(inner)))
+            | Self::Variant(_, Some(inner)) => inner.handles(),
+            Self::List(items) | Self::Tuple(items) => items.iter().map(Self::handles).sum(),
+            Self::Record(fields) => fields.iter().map(|(_, value)| value.handles()).sum(),
+            _ => 0,
+        }
+    }
+
+    /// It with a component's numbers for its handles; none where one has no number.
     pub(crate) fn numbered(&self, number: &mut dyn FnMut(Handle) -> Option<u32>) -> Option<Self> {
         let mut boxed = |inner: &Option<Box<Self>>| match inner {
             None => Some(None),

@@ -4,11 +4,15 @@
 //!   length u32 │ CRC-32C u32 │ message
 //! ```
 //!
+//! Both sides speak in turns. The checksum covers how many messages its sender has received before, so an answer that comes twice answers
+//! nothing else.
+//!
 //! A message is what its type says, number by number, little-endian. Either side may be damaged, so whatever does not fit is an error.
 //!
 //! Invariants
 //!  1. No message is used whose checksum does not fit, or that has bytes left over.
 //!  2. What a damaged length asks for is never allocated at once.
+//!  3. An answer is used for the question that it was sent after, and for no later one.
 //!
 //! Not covered: two versions of this program on one socket; both ends are the same binary.
 
@@ -332,6 +336,13 @@ pub(crate) struct Line {
     out: Vec<u8>,
     /// What has come and was not used.
     input: Vec<u8>,
+    sent: u32,
+    received: u32,
+}
+
+/// Of a message that was sent after so many had come.
+fn checksum(bytes: &[u8], received: u32) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(bytes), &received.to_le_bytes())
 }
 
 const HEAD: usize = 8;
@@ -344,6 +355,8 @@ impl Line {
             stream,
             out: Vec::new(),
             input: Vec::new(),
+            sent: 0,
+            received: 0,
         }
     }
 
@@ -353,9 +366,11 @@ impl Line {
         message.put(&mut self.out);
         let length = u32::try_from(self.out.len() - HEAD).map_err(|_| damaged("too long"))?;
         self.out[..4].copy_from_slice(&length.to_le_bytes());
-        let crc = crc32c::crc32c(&self.out[HEAD..]);
+        let crc = checksum(&self.out[HEAD..], self.received);
         self.out[4..HEAD].copy_from_slice(&crc.to_le_bytes());
-        self.stream.write_all(&self.out)
+        self.stream.write_all(&self.out)?;
+        self.sent = self.sent.wrapping_add(1);
+        Ok(())
     }
 
     /// The next message. `silent` is asked whenever the stream's read timeout passes, and ends the wait by an error.
@@ -372,11 +387,12 @@ impl Line {
                     return Err(damaged("a length that no message has"));
                 }
                 if let Some(bytes) = self.input.get(HEAD..HEAD + length) {
-                    if crc32c::crc32c(bytes) != u32::from_le_bytes(crc) {
+                    if checksum(bytes, self.sent) != u32::from_le_bytes(crc) {
                         return Err(damaged("a checksum that does not fit"));
                     }
                     let message = parsed(bytes).ok_or_else(|| damaged("a message that is none"));
                     self.input.drain(..HEAD + length);
+                    self.received = self.received.wrapping_add(1);
                     return message;
                 }
             }
@@ -448,6 +464,22 @@ mod tests {
         let mut bytes = [20, 1].repeat(100_000);
         bytes.extend([1, 1]);
         assert_eq!(parsed::<Value>(&bytes), None);
+    }
+
+    #[test]
+    fn an_answer_that_comes_twice_answers_one_question() {
+        let (near, far) = UnixStream::pair().expect("a pair");
+        let (mut host, mut process) = (Line::new(near), Line::new(far));
+        for n in 0..3_u32 {
+            host.send(&n).expect("sent");
+            assert_eq!(process.receive(|| Ok(())).ok(), Some(n));
+            process.send(&(n + 10)).expect("sent");
+            assert_eq!(host.receive(|| Ok(())).ok(), Some(n + 10));
+        }
+        process.send(&12_u32).expect("sent");
+        host.send(&3_u32).expect("sent");
+        let found = host.receive::<u32>(|| Ok(()));
+        assert!(found.is_err(), "{found:?}");
     }
 
     #[test]

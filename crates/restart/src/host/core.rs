@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use super::parts::Refill;
 use crate::body::{Body, Inner};
 use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
 use crate::keep::Kept;
@@ -40,14 +41,14 @@ pub(super) struct Core {
     pub(super) calls: Arc<AtomicU64>,
     pub(super) since_compare: u32,
     pub(super) limits: Limits,
-    /// Failures since the last call that succeeded. From the second on a component with a process of its own gets a new one: what a reset
-    /// in place does not touch may be what is damaged.
+    /// Failures since the last call that succeeded; with two bodies, since their memories were last found equal. From the second on a component
+    /// with a process of its own gets a new one: what a reset in place does not touch may be what is damaged.
     pub(super) in_a_row: u32,
     /// The next call fails when the component has done its work, before anything is noted.
     pub(super) fail_once: bool,
     pub(super) gone: Option<CallError>,
     pub(super) spare: Arc<Mutex<Option<Vec<Body>>>>,
-    pub(super) worker: Option<mpsc::Sender<Vec<Body>>>,
+    pub(super) worker: Option<Refill>,
     /// Told of each reset: who brings objects back while the machine is idle.
     pub(super) idle: Option<mpsc::Sender<()>>,
     pub(super) listener: Option<Listener>,
@@ -344,7 +345,7 @@ impl Core {
         let dead = std::mem::replace(&mut self.bodies, spare);
         if let Some(worker) = &self.worker {
             // The worker ends with the host; until then it takes what it is given.
-            let _ = worker.send(dead);
+            let _ = worker.send((dead, self.in_a_row > 1));
         }
         true
     }
@@ -496,6 +497,11 @@ impl Core {
         outcome
     }
 
+    /// Whether the call that has just succeeded says all that can be said of the bodies: of two, their memories were compared behind it.
+    fn compared(&self) -> bool {
+        self.bodies.len() < 2 || self.policy.compare_every == 0 || self.since_compare == 0
+    }
+
     fn repeat(
         &mut self,
         model: &Model,
@@ -509,7 +515,9 @@ impl Core {
         for _ in 0..=self.policy.redo_max {
             let (cause, detail) = match self.attempt(model, client, function, args) {
                 Ok(result) => {
-                    self.in_a_row = 0;
+                    if self.compared() {
+                        self.in_a_row = 0;
+                    }
                     if let Some(noticed) = noticed {
                         sample(&mut self.stats.recovery_ns, noticed.elapsed());
                     }

@@ -1,6 +1,6 @@
 //! What one version of a component is made of: image, bodies, spare, and who answers its imports.
 
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
 use super::component::{ASSERTION, CONSOLE, Component, Console, Stream};
 use crate::body::{Body, Maker};
@@ -14,8 +14,8 @@ use crate::words::CallError;
 
 /// Bodies that stand ready.
 type Spare = Arc<Mutex<Option<Vec<Body>>>>;
-/// Takes bodies that are to be prepared again.
-type Refill = mpsc::Sender<Vec<Body>>;
+/// Takes bodies that are to be prepared again, and whether a reset in place is not enough.
+pub(super) type Refill = mpsc::Sender<(Vec<Body>, bool)>;
 
 /// One version, started.
 pub(super) struct Parts {
@@ -106,6 +106,7 @@ fn start(engine: &Engine, component: &Component, model: &Model, limits: Limits) 
         interface: function.interface.clone(),
         name: function.name.clone(),
         own: own(&function.params),
+        result: function.result.clone(),
     });
     Start {
         name: component.name.clone(),
@@ -114,6 +115,7 @@ fn start(engine: &Engine, component: &Component, model: &Model, limits: Limits) 
         init: component.init.clone(),
         limits,
         pad: engine.pad(),
+        memories: OnceLock::new(),
     }
 }
 
@@ -128,17 +130,17 @@ fn spares(
         .map(|_| maker.make(Some(image), journal).map(|(body, _)| body))
         .collect::<Result<Vec<_>, _>>()?;
     let spare = Arc::new(Mutex::new(Some(made)));
-    let (sender, receiver) = mpsc::channel::<Vec<Body>>();
+    let (sender, receiver) = mpsc::channel::<(Vec<Body>, bool)>();
     let (image, filled) = (image.clone(), spare.clone());
     let here = matches!(maker, Maker::Here(_));
     let refill = move || {
         if here {
             steadfast_sys::cpu::run_when_idle();
         }
-        for mut bodies in receiver {
+        for (mut bodies, anew) in receiver {
             // A second fault here costs a try, not the spare.
             let mut ready =
-                |body: &mut Body| (0..3).any(|tries| body.reset(&image, tries > 0).is_ok());
+                |body: &mut Body| (0..3).any(|tries| body.reset(&image, anew || tries > 0).is_ok());
             if bodies.iter_mut().all(&mut ready) {
                 *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
             }

@@ -79,10 +79,13 @@ impl Wire for Opening {
     }
 }
 
+/// Of each memory: length and checksum.
+pub(crate) type Memories = Vec<(usize, u32)>;
+
 /// What the process says.
 pub(super) enum Reply {
-    /// Where the component's code lies there.
-    Started(u64, u64),
+    /// Where the component's code lies there, and what its memories hold before the first call.
+    Started(u64, u64, Memories),
     /// It does not start, or did not come back.
     Refused(String),
     Done(Box<Outcome>),
@@ -90,12 +93,12 @@ pub(super) enum Reply {
     /// A question to another component, by the place of the import.
     Ask(usize, Asked),
     Yes(bool),
-    /// Of each memory: length and checksum.
-    Digest(Vec<(usize, u32)>),
+    /// What its memories hold, after a reset as well.
+    Digest(Memories),
     Dump(Vec<Bytes>),
 }
 variants!(Reply {
-    1 Started(start, end),
+    1 Started(start, end, memories),
     2 Refused(why),
     3 Done(outcome),
     4 Failed(fault, seen),

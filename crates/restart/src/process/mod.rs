@@ -24,6 +24,8 @@
 mod message;
 mod remote;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::remote::{Function, Remote, Start};
 pub use self::remote::{Process, SILENT};

@@ -9,14 +9,15 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use steadfast_sys::cpu;
 use steadfast_sys::pad::Seen;
 
-use super::message::{Fault, Opening, Order, Outcome, Reply};
+use super::message::{Fault, Memories, Opening, Order, Outcome, Reply};
 use crate::engine::{Asked, Failure, Image, Import, Journal, Limits, answered, put};
+use crate::shape::Shape;
 use crate::value::{Handle, Value};
 use crate::wire::Line;
 use crate::words::BodyDump;
@@ -37,6 +38,8 @@ pub(crate) struct Start {
     pub(crate) init: Option<String>,
     pub(crate) limits: Limits,
     pub(crate) pad: bool,
+    /// What its memories hold at each start and after each reset, as the first process has told.
+    pub(crate) memories: OnceLock<Memories>,
 }
 
 /// One function that is called.
@@ -46,6 +49,7 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Arguments that are given away.
     pub(crate) own: Vec<usize>,
+    pub(crate) result: Option<Shape>,
 }
 
 /// A process may say nothing for so long beyond its limit of a call: on a busy machine it waits for the processor.
@@ -56,10 +60,10 @@ const LOOK: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_secs(20);
 
 /// A process that runs.
-struct Running {
-    child: Child,
-    line: Line,
-    text: Range<u64>,
+pub(super) struct Running {
+    pub(super) child: Child,
+    pub(super) line: Line,
+    pub(super) text: Range<u64>,
 }
 
 impl Drop for Running {
@@ -112,7 +116,7 @@ pub(crate) struct Remote {
     start: Arc<Start>,
     imports: Vec<Import>,
     journal: Arc<Mutex<Journal>>,
-    running: Option<Running>,
+    pub(super) running: Option<Running>,
     /// What it holds at others, or more: what it gave away in a call that failed may be among it.
     held: BTreeSet<(usize, Handle)>,
     seen: Option<Seen>,
@@ -128,7 +132,19 @@ impl Remote {
         imports: &[Import],
         journal: &Arc<Mutex<Journal>>,
     ) -> Result<Self, String> {
-        let mut remote = Self {
+        let mut remote = Self::idle(process, start, imports, journal);
+        remote.launch()?;
+        Ok(remote)
+    }
+
+    /// Without a process.
+    pub(super) fn idle(
+        process: &Process,
+        start: &Arc<Start>,
+        imports: &[Import],
+        journal: &Arc<Mutex<Journal>>,
+    ) -> Self {
+        Self {
             process: process.clone(),
             start: start.clone(),
             imports: imports.to_vec(),
@@ -137,9 +153,7 @@ impl Remote {
             held: BTreeSet::new(),
             seen: None,
             renewed: false,
-        };
-        remote.launch()?;
-        Ok(remote)
+        }
     }
 
     fn launch(&mut self) -> Result<(), String> {
@@ -161,13 +175,25 @@ impl Remote {
         let opening = Order::Start(Box::new(self.opening()));
         let sent = running.line.send(&opening);
         match sent.and_then(|()| running.receive(START)) {
-            Ok(Reply::Started(start, end)) => running.text = start..end,
+            Ok(Reply::Started(start, end, memories)) if self.begins_with(&memories) => {
+                running.text = start..end;
+            }
+            Ok(Reply::Started(..)) => {
+                return Err(
+                    "its memory begins with something else than that of its first process".into(),
+                );
+            }
             Ok(Reply::Refused(why)) => return Err(why),
             Ok(_) => return Err("its process does not speak as it must".into()),
             Err(error) => return Err(format!("its process: {}", running.ended(&error))),
         }
         self.running = Some(running);
         Ok(())
+    }
+
+    /// Whether these are the memories of a component that has just started: the same in each of its processes.
+    fn begins_with(&self, memories: &Memories) -> bool {
+        self.start.memories.get_or_init(|| memories.clone()) == memories
     }
 
     fn opening(&self) -> Opening {
@@ -194,6 +220,8 @@ impl Remote {
     /// One order and its last reply; questions in between are answered.
     fn tell(&mut self, order: &Order) -> Result<Reply, Failure> {
         let limit = self.start.limits.call;
+        // Nothing else runs the component's code, and the journal is that of the call under way.
+        let may_ask = matches!(order, Order::Call(..) | Order::Discard(_));
         let Some(running) = self.running.as_mut() else {
             return Err(Failure::Ended("it has no process".into()));
         };
@@ -201,7 +229,8 @@ impl Remote {
         let mut sent = running.line.send(order);
         loop {
             let reply = match sent.and_then(|()| running.receive(limit)) {
-                Ok(Reply::Ask(import, asked)) => (import, asked),
+                Ok(Reply::Ask(import, asked)) if may_ask => (import, asked),
+                Ok(Reply::Ask(..)) => return Err(self.nonsense()),
                 Ok(Reply::Failed(Fault::Unanswered, _)) if unanswered.is_some() => {
                     return Err(unanswered.unwrap_or(Failure::Ended(String::new())));
                 }
@@ -278,11 +307,23 @@ impl Remote {
             return Err(Failure::Invalid("an argument names no object".into()));
         };
         let outcome = self.outcome(&Order::Call(function, has_result, args))?;
-        if outcome.value.is_some() != has_result {
+        // A damaged process may say anything. A number of its own that passed for a handle would name another object.
+        let objects = outcome.value.as_ref().map_or(0, Value::handles);
+        if !self.fits(function, outcome.value.as_ref()) || objects != outcome.made.len() {
             return Err(self.nonsense());
         }
         made.extend(outcome.made);
         Ok(outcome.value)
+    }
+
+    /// Whether a function has a result like this.
+    fn fits(&self, function: usize, value: Option<&Value>) -> bool {
+        let function = self.start.functions.get(function);
+        match (function.and_then(|f| f.result.as_ref()), value) {
+            (None, None) => true,
+            (Some(shape), Some(value)) => shape.fits(value),
+            _ => false,
+        }
     }
 
     pub(crate) fn discard(&mut self, object: u32) -> Result<(), Failure> {
@@ -295,8 +336,8 @@ impl Remote {
         self.held.clear();
         if !anew && self.running.is_some() {
             match self.tell(&Order::Reset) {
-                Ok(Reply::Yes(true)) => return Ok(()),
-                // A new process, at once.
+                // A wild store may have struck the image that it is reset from; then another process begins with a good one.
+                Ok(Reply::Digest(memories)) if self.begins_with(&memories) => return Ok(()),
                 _ => self.running = None,
             }
         }

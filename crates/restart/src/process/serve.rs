@@ -124,7 +124,8 @@ pub fn serve() -> io::Result<()> {
         Err(why) => return held(&line).send(&Reply::Refused(why)),
     };
     let text = server.body.text();
-    held(&line).send(&Reply::Started(text.start, text.end))?;
+    let memories = server.body.digest();
+    held(&line).send(&Reply::Started(text.start, text.end, memories))?;
     loop {
         let order = match next(&mut held(&line)) {
             Ok(order) => order,
@@ -185,7 +186,11 @@ impl Server {
             }
             Order::Reset => {
                 self.objects = Objects::default();
-                Reply::Yes(self.body.reset(Some(&self.image)).is_ok())
+                match self.body.reset(Some(&self.image)) {
+                    // The image lies in this process, where a wild store may have changed it: the host compares.
+                    Ok(()) => Reply::Digest(self.body.digest()),
+                    Err(why) => Reply::Refused(why),
+                }
             }
             Order::Flip(address, bit) => Reply::Yes(self.body.flip(address, bit)),
             Order::Strike(register, bit) => Reply::Yes(self.strike(register, bit)),

@@ -5,6 +5,7 @@
 use super::keeper::Keeper;
 use super::slot::{Record, Slot};
 use super::slots::Table;
+use crate::body::Inner;
 use crate::value::Value;
 
 /// A number below the one given.
@@ -113,7 +114,19 @@ fn in_keeper(keeper: &mut Keeper, which: u64, draw: Draw<'_>) -> bool {
     }
 }
 
-const IN_SLOT: u64 = 5;
+/// What a process calls the object; what it is in this process is wasmtime's, and cannot be struck from here.
+fn in_inner(inner: Option<&mut Inner>, draw: Draw<'_>) -> bool {
+    match inner {
+        Some(Inner::There(number)) => {
+            let which = place(draw, 2);
+            let mut words = number.both().into_iter();
+            words.nth(which).is_some_and(|word| in_half(word, draw))
+        }
+        _ => false,
+    }
+}
+
+const IN_SLOT: u64 = 6;
 
 fn in_slot(slot: &mut Slot, draw: Draw<'_>) -> bool {
     let which = draw(IN_SLOT + IN_RECORD + IN_KEEPER);
@@ -126,6 +139,7 @@ fn in_slot(slot: &mut Slot, draw: Draw<'_>) -> bool {
             Some(child) => in_half(&mut child.index, draw),
             None => false,
         },
+        5 => in_inner(slot.inner.first_mut(), draw),
         _ if which < IN_SLOT + IN_RECORD => in_record(&mut slot.record, which - IN_SLOT, draw),
         _ => in_keeper(&mut slot.keeper, which - IN_SLOT - IN_RECORD, draw),
     }

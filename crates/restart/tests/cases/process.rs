@@ -1,5 +1,6 @@
 //! Components in processes of their own: whatever happens to such a process, its clients keep their handles and the host lives.
 
+use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -189,6 +190,77 @@ fn two_processes_are_compared_by_results_and_by_memory() {
     assert_eq!(edge.flip(1, last, 5), Ok(true));
     assert_eq!(holder(&edge, lock), Some(7));
     assert_eq!((resets(&edge, Cause::Memory), renewed(&edge)), (1, 0));
+}
+
+/// Changes a byte wherever a process holds these bytes: in its linear memory, and in the image that a reset takes it from.
+fn strike_copies(pid: u32, of: &[u8], at: usize) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    let memory = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/{pid}/mem"))
+        .expect("our child");
+    let known = of.iter().position(|byte| *byte != 0).expect("data");
+    let mut found = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let range = line.split(' ').next().and_then(|r| r.split_once('-'));
+        let (from, to) = range.expect("a range");
+        let number = |text| u64::from_str_radix(text, 16).expect("hexadecimal");
+        let (from, to) = (number(from), number(to));
+        let mut bytes = vec![0; usize::try_from(to - from).expect("it fits")];
+        if memory.read_exact_at(&mut bytes, from).is_err() {
+            continue;
+        }
+        // malloc(3) aligns by 16.
+        for place in (0..bytes.len().saturating_sub(of.len() - 1)).step_by(16) {
+            if bytes[place + known] == of[known] && bytes[place..].starts_with(of) {
+                let byte = [of[at] ^ 0x20];
+                let to = from + (place + at) as u64;
+                memory.write_all_at(&byte, to).expect("writable");
+                found += 1;
+            }
+        }
+    }
+    found
+}
+
+/// A wild store of a component strikes its own process, and there the image of its memory: whoever is reset from that begins with a wrong
+/// byte, each time.
+#[test]
+fn a_process_whose_image_has_changed_is_replaced_and_two_bodies_become_equal_again() {
+    let dual = |spare| Policy {
+        dual: true,
+        spare,
+        compare_every: 4,
+        ..plain()
+    };
+    let image = {
+        let (_host, edge) = hosted(component("bad", plain()));
+        edge.reset().expect("it comes back");
+        edge.memories().expect("a copy").remove(0)
+    };
+    for policy in [plain(), dual(false), dual(true)] {
+        let (_host, edge) = hosted(component("bad", policy));
+        let thing = edge.invoke(&bad("[constructor]thing"), &[7u32.into()]);
+        let thing = thing.expect("made").and_then(|v| v.handle()).expect("one");
+        let answers = || {
+            let number = edge.invoke(&bad("[method]thing.get"), &[thing.into()]);
+            assert_eq!(number.expect("an answer").and_then(|v| v.number()), Some(7));
+        };
+        let struck = *pids(&edge).last().expect("a process");
+        assert!(strike_copies(struck, &image, image.len() - 1) >= 1);
+        // With one body the damage meets the next reset, with two a comparison before.
+        for _ in 0..6 {
+            (0..16).for_each(|_| answers());
+            // The spare is made ready meanwhile, from a process that must not be the one that was struck.
+            std::thread::sleep(Duration::from_millis(100));
+            edge.reset().expect("it comes back");
+            let memory = edge.memories().expect("a copy").remove(0);
+            assert!(memory == image, "{policy:?}");
+        }
+        assert!(resets(&edge, Cause::Memory) <= 1, "{policy:?}");
+        assert!(!pids(&edge).contains(&struck), "{policy:?}");
+    }
 }
 
 type Printed = Arc<Mutex<Vec<String>>>;
