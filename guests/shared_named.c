@@ -1,5 +1,7 @@
-/* Memory that processes share by a name: made before a fork, made after it and found by its name, and a named semaphore. */
+/* Memory that processes share by a name: made before a fork, made after it and found by its name, and a named semaphore.
+ * With "drop" the program gives up its rights in between, as squid does. */
 #include "guest.h"
+#include <grp.h>
 #include <semaphore.h>
 #include <sys/wait.h>
 
@@ -64,10 +66,16 @@ int main(int argc, char **argv) {
     snprintf(name[1], sizeof name[1], "/guest-named-%d-b", getpid());
     puts("before");
     fflush(stdout);
-    if (argc == 2)
+    int drop = argc == 2 && strcmp(argv[1], "drop") == 0;
+    if (argc == 2 && !drop)
         return attach_elsewhere(argv[0]);
     struct shared *early = map(name[0], O_CREAT | O_EXCL), *late;
     strcpy(early->text, "from before the fork");
+    if (drop && getuid() == 0) {
+        need("owner", chdir("/dev/shm") == 0 && chown(name[0] + 1, 65534, 65534) == 0);
+        need("group", setgroups(0, 0) == 0 && setresgid(65534, 65534, 65534) == 0);
+        need("user", setresuid(65534, 65534, 65534) == 0);
+    }
     need("pipe", pipe(pipe_of) == 0);
     if (fork() == 0) {
         need("read", read(pipe_of[0], &c, 1) == 1);

@@ -471,7 +471,7 @@ struct sf_group {
 	/* The launcher asks, by a number, whether another thread could go on; the leader repeats it, and if so once more. */
 	uint32_t threads, look_asked, look_heard, look_found;
 	uint64_t slice_tsc; /* ticks after which a thread gives way to others */
-	int32_t segment_ids[SF_SLOTS_MAX]; /* an answer to SF_RPC_SEGMENT */
+	int32_t segment_ids[SF_SLOTS_MAX]; /* an answer to SF_RPC_SEGMENT: the file's pages, then copies of followers */
 	/* Of a leader that was made again: the parent it had, or 0. Then its own children whose leaders can be (ward.c). */
 	int32_t parent;
 	uint32_t parent_inv;
@@ -484,6 +484,7 @@ struct sf_group {
 #define SF_SEGMENT_NOW (1ull << 63)
 #define SF_SEGMENT_HELD (1ull << 62)
 #define SF_SEGMENT_SUM (1ll << 40) /* in the answer, above the sum */
+#define SF_SEGMENT_NAMELESS 2 /* an answer: the file that is held has no name any more */
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */
 #define SF_BUG_SIGNO 0xb06u

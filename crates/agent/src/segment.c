@@ -94,6 +94,7 @@ static int take_copies(struct sf_shared_file *f, s64 sum)
 	u64 crc = 0xffffffff, word; /* CRC32C, as crates/replica/src/supervise/mod.rs, let_share */
 	for (u32 s = 0; s < SF_SLOTS_MAX; s++)
 		f->copy[s] = load(&G->segment_ids[s]);
+	f->size = (u64)(u32)f->copy[0] * PAGE;
 	for (u32 s = 0; s < SF_SLOTS_MAX; s += 2) {
 		memcpy(&word, &f->copy[s], sizeof word);
 		__asm__("crc32q %1, %0" : "+r"(crc) : "r"(word));
@@ -102,12 +103,13 @@ static int take_copies(struct sf_shared_file *f, s64 sum)
 }
 
 /* Leader: whether the file is to be memory that processes share from here on. `fd`: its own descriptor, or the launcher's
- * (SF_SEGMENT_HELD). Negative: it is, and cannot be. */
+ * (SF_SEGMENT_HELD), where SF_SEGMENT_NAMELESS says that only this program's processes can reach it. Negative: it is, and
+ * cannot be. */
 int sf_segment_wanted(u64 fd, struct sf_shared_file *f, u64 end, u64 how)
 {
 	for (u32 tries = 0; tries < 3; tries++) {
 		s64 r = sf_rpc(SF_RPC_SEGMENT, fd, f->dev, f->ino, sf_domain_id(), up(end) | how);
-		if (r <= 0)
+		if (r <= SF_SEGMENT_NAMELESS)
 			return (int)r;
 		if (take_copies(f, r)) {
 			f->flags = SF_M_KNOWN | SF_M_SEGMENT;

@@ -217,6 +217,18 @@ static int seen_twice(const struct sf_map *n, u64 lo, u64 hi, u64 but)
 	return 0;
 }
 
+/* ... and one of the two is code: who writes it through one view and runs it in the other. */
+static int seen_as_code(const struct sf_map *n, u64 lo, u64 hi, u64 prot)
+{
+	u32 code = prot & PROT_EXEC;
+	for (u32 i = 0; i < app.maps; i++) {
+		const struct sf_map *m = &app.map[i];
+		if (m->dev == n->dev && m->ino == n->ino && !(m->start >= lo && m->end <= hi))
+			code |= m->flags >> SF_M_PROT & PROT_EXEC;
+	}
+	return code != 0;
+}
+
 static void let_go(s32 hold)
 {
 	if (me.slot != 0 || hold < 0)
@@ -977,11 +989,14 @@ static s64 map_first(const u64 a[6])
 		sys2(NR_munmap, window(ref), len);
 		return SF_SHARED_PLAIN;
 	}
-	if (found.flags & SF_M_WRITE) {
-		u64 lo = a[3] & MAP_FIXED ? a[0] : 0;
-		m.end = len; /* with start 0: its length */
-		if (seen_twice(&m, lo, a[3] & MAP_FIXED ? lo + len : 0, 0))
+	const u64 lo = a[3] & MAP_FIXED ? a[0] : 0, hi = a[3] & MAP_FIXED ? lo + len : 0;
+	m.end = len; /* with start 0: its length */
+	if (seen_twice(&m, lo, hi, 0)) {
+		if (!seen_as_code(&m, lo, hi, a[2]))
 			refuse(SF_NR_TWO_VIEWS);
+		return abandon(ref, len, -EACCES); /* as a system that forbids it: such programs have another way */
+	}
+	if (found.flags & SF_M_WRITE) {
 		m.ref = ref;
 		sys3(NR_mprotect, window(ref), len, PROT_READ);
 		sys3(NR_madvise, window(ref), len, MADV_DONTFORK);
@@ -1283,7 +1298,6 @@ s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n)
 
 /* ---- files that processes of a tree share ---- */
 
-enum { NR_stat = 4 };
 #define MADV_DOFORK 11
 
 /* Of the files that become segments at a fork, those that have a name: followers get copies that the launcher has. */
@@ -1301,20 +1315,19 @@ static const struct sf_shared_file *named(const struct sf_shared_file *table, u3
  * reached by the program's own processes alone, one that they made in a tmpfs becomes a segment (segment.c). */
 int sf_shared_may_join(const void **table, u32 *bytes)
 {
-	struct stat st;
 	u32 n = 0;
 	for (u32 i = 0; i < app.maps && !sf_alone(); i++) {
 		const struct sf_map *m = &app.map[i];
-		char path[64];
-		if (!m->ref)
+		if (!m->ref || named(by_name, n, m))
 			continue;
-		held_by_launcher(m, path);
-		if (m->hold < 0 || sys2(NR_stat, path, &st) < 0)
+		if (m->hold < 0)
 			return 0;
-		if (st.nlink == 0 || named(by_name, n, m))
+		/* The launcher looks: the program may have given up the rights to. */
+		struct sf_shared_file f = { .dev = m->dev, .ino = m->ino };
+		int r = sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD);
+		if (r == SF_SEGMENT_NAMELESS)
 			continue;
-		struct sf_shared_file f = { .dev = m->dev, .ino = m->ino, .size = st.rest[0] };
-		if (sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD) != 1)
+		if (r != 1)
 			return 0;
 		by_name[n++] = f;
 	}

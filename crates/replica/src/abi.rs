@@ -401,6 +401,8 @@ pub(crate) const RPC_SITE: u32 = 16;
 pub(crate) const SEGMENT_NOW: u64 = 1 << 63;
 pub(crate) const SEGMENT_HELD: u64 = 1 << 62;
 pub(crate) const SEGMENT_SUM: i64 = 1 << 40;
+/// An answer: the file that is held has no name any more.
+pub(crate) const SEGMENT_NAMELESS: i64 = 2;
 pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;
 pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;
 pub(crate) const NR_EXEC_COUNT: u32 = 0x8000_0106;

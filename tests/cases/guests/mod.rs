@@ -132,6 +132,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("dlopen_own.c").args("", &["./plugin.so"]).library("plugin.lib.c"),
         row("loaded_code.c").args("", &["./hidden_code.so"]).library("hidden_code.lib.c"),
         row("jit_syscall.c").shapes(Variant::PAIR),
+        row("code_twice.c").shapes(Variant::PAIR),
         row("jit_cpuid.c"),
         row("jit_rdtsc.c").expect(Expect::Limit("an instruction in a page made at run time that traps nowhere")),
         row("self_modify.c"),
@@ -348,6 +349,11 @@ pub(crate) fn rows() -> Vec<Row> {
             .args("elsewhere", &["elsewhere"])
             .expect(Expect::Refused("of another program"))
             .replicas(&[2, 3]),
+    );
+    rows.push(
+        row("shared_named.c")
+            .args("drop", &["drop"])
+            .replicas(&[1, 2, 3]),
     );
     for how in ["whole", "accept"] {
         rows.push(

@@ -31,6 +31,7 @@ mod ward;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -1649,7 +1650,7 @@ impl<'a> Supervisor<'a> {
         self.group.answer(ret);
     }
 
-    /// A file is mapped shared: 0, if as a view, or the sum of its copies' numbers.
+    /// A file is mapped shared: 0, if as a view, [`abi::SEGMENT_NAMELESS`], or the sum of its length and its copies' numbers.
     fn let_share(&self, arg: [u64; 5]) -> std::io::Result<i64> {
         let [fd, dev, ino, domain, end] = arg;
         let file = if end & abi::SEGMENT_HELD == 0 {
@@ -1657,6 +1658,11 @@ impl<'a> Supervisor<'a> {
         } else {
             self.held.file(fd)?
         };
+        let about = file.metadata()?;
+        if end & abi::SEGMENT_HELD != 0 && about.nlink() == 0 {
+            return Ok(abi::SEGMENT_NAMELESS);
+        }
+        let pages = u32::try_from(about.len().div_ceil(4096)).map_err(std::io::Error::other)?;
         let tree = &self.hearing.tree;
         let asks = Asks {
             group: self.held.group(),
@@ -1669,6 +1675,7 @@ impl<'a> Supervisor<'a> {
             return Ok(0);
         };
         let mut bytes = [0; 4 * abi::SLOTS_MAX];
+        bytes[..4].copy_from_slice(&pages.to_le_bytes());
         for (at, number) in bytes.chunks_exact_mut(4).skip(1).zip(numbers) {
             at.copy_from_slice(&number.to_le_bytes());
         }
