@@ -93,6 +93,50 @@ impl Shape {
         }
     }
 
+    /// The same, whichever resource an object is of.
+    pub(crate) fn plain(&self) -> Self {
+        let boxed = |of: &Option<Box<Self>>| of.as_ref().map(|of| Box::new(of.plain()));
+        match self {
+            Self::Handle(_) => Self::Handle(0),
+            Self::List(inner) => Self::List(Box::new(inner.plain())),
+            Self::Option(inner) => Self::Option(Box::new(inner.plain())),
+            Self::Tuple(shapes) => Self::Tuple(shapes.iter().map(Self::plain).collect()),
+            Self::Record(fields) => {
+                let fields = fields.iter();
+                Self::Record(
+                    fields
+                        .map(|(name, of)| (name.clone(), of.plain()))
+                        .collect(),
+                )
+            }
+            Self::Variant(cases) => {
+                let cases = cases.iter();
+                Self::Variant(cases.map(|(name, of)| (name.clone(), boxed(of))).collect())
+            }
+            Self::Result(ok, err) => Self::Result(boxed(ok), boxed(err)),
+            other => other.clone(),
+        }
+    }
+
+    /// As WIT names it, or its kind.
+    pub(crate) fn word(&self) -> String {
+        match self {
+            Self::List(inner) => format!("list<{}>", inner.word()),
+            Self::Option(inner) => format!("option<{}>", inner.word()),
+            Self::Handle(_) => "an object".into(),
+            Self::Record(_) => "a record".into(),
+            Self::Tuple(_) => "a tuple".into(),
+            Self::Variant(_) => "a variant".into(),
+            Self::Enum(_) => "an enum".into(),
+            Self::Flags(_) => "flags".into(),
+            Self::Result(ok, err) => {
+                let word = |of: &Option<Box<Self>>| of.as_ref().map_or("_".into(), |of| of.word());
+                format!("result<{}, {}>", word(ok), word(err))
+            }
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
     /// Whether an object is in it anywhere.
     #[must_use]
     pub fn has_handle(&self) -> bool {

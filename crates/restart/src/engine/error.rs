@@ -28,6 +28,16 @@ pub enum LoadError {
         interface: String,
         function: String,
     },
+    #[error(
+        "{component} has another {function} than its WIT says: {what} is {needed} there, {found} in the image"
+    )]
+    Types {
+        component: String,
+        function: String,
+        what: String,
+        needed: String,
+        found: String,
+    },
     #[error("{component} does not start: {found}")]
     Start { component: String, found: String },
     #[error("what the last process kept of {component} cannot be used: {found}")]
@@ -61,7 +71,9 @@ impl LoadError {
             Self::Import { .. } => {
                 "an [[edge]] from it to a component that exports this; one with allow must list the function"
             }
-            Self::Export { .. } => "the WIT beside the component must be the one it was built from",
+            Self::Export { .. } | Self::Types { .. } => {
+                "the WIT beside the component must be the one it was built from"
+            }
             Self::Start { .. } => {
                 "see the message; memory_mib in app.toml raises the limit of memory"
             }

@@ -19,6 +19,7 @@
 
 mod body;
 mod error;
+mod fits;
 mod imports;
 mod load;
 mod memory;

@@ -35,6 +35,7 @@ impl Parts {
         model: &Model,
     ) -> Result<Self, LoadError> {
         let code = Arc::new(engine.load(&component.image)?);
+        code.fits(&component.name, model)?;
         let limits = Limits {
             memory: component.memory_bytes,
             call: component.call_limit,

@@ -17,8 +17,10 @@ impl Model {
                 }
                 let given = function.replay.iter().any(|(given, _)| *given == place);
                 if !given && !remember.contains(&place) {
-                    return Err(function
-                        .unsupported(format!("a replay that does not remember {}", param.name)));
+                    return Err(ModelError::Forgets {
+                        function: function.path(),
+                        parameter: param.name.clone(),
+                    });
                 }
             }
         }

@@ -38,9 +38,9 @@ impl Model {
     /// When something cannot be brought back, with the name and what would help.
     pub fn generate(wit: &str, sidecar: &str) -> Result<Self, ModelError> {
         let mut resolve = Resolve::default();
-        let package = resolve
-            .push_str("component.wit", wit)
-            .map_err(|error| ModelError::Wit(format!("{error:#}")))?;
+        // With the line, and what stands there.
+        let package = resolve.push_str("component.wit", wit);
+        let package = package.map_err(|error| ModelError::Wit(resolve.render_error(&error)))?;
         let world = resolve
             .select_world(&[package], None)
             .map_err(|error| ModelError::Wit(format!("{error:#}")))?;

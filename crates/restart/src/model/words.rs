@@ -28,6 +28,10 @@ pub enum ModelError {
     Cycle(String),
     #[error("{function} keeps all its calls ({what}); their number has no bound")]
     Unbounded { function: String, what: String },
+    #[error(
+        "{function} is repeated when an object comes back, which needs {parameter}, and that is not remembered"
+    )]
+    Forgets { function: String, parameter: String },
     #[error("{function}: {what} is not supported")]
     Unsupported { function: String, what: String },
     #[error("{function} has no parameter {parameter}")]
@@ -46,6 +50,12 @@ impl ModelError {
             Self::Unbounded { .. } => {
                 "remember the state that the calls lead to, not the calls".into()
             }
+            Self::Forgets {
+                function,
+                parameter,
+            } => format!(
+                "[function.\"{function}\"] with \"{parameter}\" in remember, or with a value for it in replay"
+            ),
             Self::NoCreator(_) => "a constructor, or a function that returns own<T>; never = true where no function gives one".into(),
             Self::Wit(_) | Self::Sidecar(_) => {
                 "see the message; the format: docs/reference/host.md".into()

@@ -143,7 +143,11 @@ impl Server {
             memory: opening.memory,
             call: Duration::from_nanos(opening.call_ns),
         };
-        let told = |error: crate::LoadError| error.to_string();
+        // The host says which component it is.
+        let told = |error: crate::LoadError| match error {
+            crate::LoadError::Start { found, .. } => found,
+            error => error.to_string(),
+        };
         let engine = Engine::new(opening.pad).map_err(told)?;
         let code = engine.load(Path::new(&opening.image)).map_err(told)?;
         let imports = imports(opening, line, &code.wanted())?;

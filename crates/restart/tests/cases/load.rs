@@ -1,6 +1,6 @@
 //! What is refused before anything runs, and by which name: images, worlds, limits, models.
 
-use steadfast_restart::{Host, LoadError, Model, ModelError, Policy};
+use steadfast_restart::{Component, Host, LoadError, Model, ModelError, Policy};
 
 use crate::fixture;
 
@@ -80,7 +80,7 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
         (
             constructor,
             function(m, "to = \"held\""),
-            "does not remember n",
+            "which needs n, and that is not remembered",
         ),
         (
             constructor,
@@ -242,4 +242,62 @@ fn an_identity_that_would_not_bring_the_object_back_is_refused() {
         let error = model(body, &sidecar(identity, again, list)).expect_err(told);
         assert!(error.to_string().contains(told), "{error}, not {told}");
     }
+}
+
+/// Wit and image that do not fit, in a process of its own as well: before anything starts.
+#[test]
+fn an_image_with_other_types_than_its_wit_is_refused() {
+    let (wit, recover) = (
+        fixture::text("lock", "wit"),
+        fixture::text("lock", "recover.toml"),
+    );
+    for (of, other, told) in [
+        (
+            "take: func(owner: u32)",
+            "take: func(owner: u64)",
+            "parameter owner is u64 there, u32 in the image",
+        ),
+        (
+            "take: func(owner: u32)",
+            "take: func(owner: u32, n: u8)",
+            "parameter n is u8 there, nothing in the image",
+        ),
+        (
+            "holder: func() -> option<u32>",
+            "holder: func() -> option<s32>",
+            "the result is option<s32> there, option<u32> in the image",
+        ),
+        (
+            "take: func(owner: u32)",
+            "take: func(of: u32)",
+            "parameter of is of there, owner in the image",
+        ),
+    ] {
+        assert!(wit.contains(of));
+        let recover = if other.contains("(of") {
+            recover.replace("\"owner\"", "\"of\"")
+        } else {
+            recover.replace("returns =", "# returns =")
+        };
+        let recover = match other.contains("n: u8") {
+            true => recover.replace("[\"owner\"]", "[\"owner\", \"n\"]"),
+            false => recover,
+        };
+        let model = Model::generate(&wit.replace(of, other), &recover).expect("a model");
+        for process in [None, Some(fixture::own_process())] {
+            let component = Component {
+                model: model.clone(),
+                process,
+                ..fixture::component("lock", Policy::default())
+            };
+            let mut host = Host::new(true).expect("the pad works");
+            let error = host.add(component, None).expect_err("it does not fit");
+            assert!(matches!(error, LoadError::Types { .. }), "{error}");
+            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.fix().contains("the one it was built from"));
+        }
+    }
+    let wrong = wit.replace("interface locks", "interfac locks");
+    let error = Model::generate(&wrong, &recover).expect_err("no WIT");
+    assert!(error.to_string().contains("component.wit:"), "{error}");
 }
