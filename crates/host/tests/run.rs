@@ -215,7 +215,7 @@ fn a_component_that_fails_is_an_event_and_an_error_of_its_caller() {
 fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
     let output = host("check", "good", APP, &[]);
     assert!(output.status.success(), "{}", err(&output));
-    assert!(out(&output).contains("client: 7 functions, starts"));
+    assert!(out(&output).contains("client: 8 functions, starts"));
     let without_edge = APP.replace("[[edge]]\nfrom = \"client\"\nto = \"lock\"\n", "");
     let back = "[[edge]]\nfrom = \"lock\"\nto = \"client\"\n";
     let cases = [

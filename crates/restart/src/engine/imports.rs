@@ -17,7 +17,7 @@
 //!
 //! Not covered: a repeated call that asks for something else than before. From there on its calls take effect again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_sys::pad;
@@ -97,8 +97,9 @@ struct Origin {
 }
 
 impl Origin {
-    fn is(&self, import: usize, handle: Handle) -> bool {
-        self.import == import && self.answer.as_ref().and_then(Value::handle) == Some(handle)
+    /// What the body holds there.
+    fn held(&self) -> Option<(usize, Handle)> {
+        Some((self.import, self.answer.as_ref()?.handle()?))
     }
 }
 
@@ -132,7 +133,12 @@ pub(crate) struct Journal {
     saved: Vec<Origin>,
     /// Which object comes back.
     object: Option<Handle>,
+    /// How often an object did not come back with what is kept for it.
+    failures: BTreeMap<Handle, u32>,
 }
+
+/// What is kept for an object that has so often not come back is given back, and asked for anew: it may be what is wrong.
+const KEPT_TRIES: u32 = 2;
 
 enum Next {
     Live,
@@ -176,21 +182,40 @@ impl Journal {
 
     /// What is held no longer is not kept.
     pub(crate) fn still(&mut self, held: &BTreeSet<(usize, Handle)>) {
-        self.origins.retain(|origin| {
-            let handle = origin.answer.as_ref().and_then(Value::handle);
-            handle.is_some_and(|handle| held.contains(&(origin.import, handle)))
-        });
+        self.origins
+            .retain(|origin| origin.held().is_some_and(|of| held.contains(&of)));
     }
 
-    /// What a failed body held: whether it is kept, for an object that comes back.
-    pub(crate) fn save(&mut self, import: usize, handle: Handle) -> bool {
-        let place = self.origins.iter().position(|o| o.is(import, handle));
-        let Some(place) = place.filter(|place| self.origins[*place].object.is_some()) else {
-            return false;
+    /// What of this, which failed bodies held, is kept for an object that comes back. In the order in which it was asked for: of two equal
+    /// questions the first one gets the first answer again.
+    pub(crate) fn save(&mut self, held: &BTreeSet<(usize, Handle)>) -> BTreeSet<(usize, Handle)> {
+        let failures = &self.failures;
+        let comes_back = |object: Handle| failures.get(&object).is_none_or(|n| *n < KEPT_TRIES);
+        let keep = |origin: &mut Origin| {
+            origin.object.is_some_and(comes_back)
+                && origin.held().is_some_and(|of| held.contains(&of))
         };
-        let origin = self.origins.remove(place);
-        self.saved.push(origin);
-        true
+        let all: Vec<_> = self.origins.extract_if(.., keep).collect();
+        let kept = all.iter().filter_map(Origin::held).collect();
+        self.saved.extend(all);
+        kept
+    }
+
+    /// An object has come back: what is still kept for it nobody has asked for.
+    pub(crate) fn is_back(&mut self, object: Handle) -> Vec<(usize, Handle)> {
+        self.failures.remove(&object);
+        self.unneeded(|of| of == object)
+    }
+
+    /// An object did not come back.
+    pub(crate) fn is_not_back(&mut self, object: Handle) {
+        if self
+            .origins
+            .iter()
+            .any(|origin| origin.object == Some(object))
+        {
+            *self.failures.entry(object).or_default() += 1;
+        }
     }
 
     /// What was kept for objects that have ended meanwhile.
@@ -198,11 +223,11 @@ impl Journal {
         if self.saved.is_empty() {
             return Vec::new();
         }
+        self.failures.retain(|object, _| !ended(*object));
         let over = self
             .saved
             .extract_if(.., |origin| origin.object.is_none_or(&ended));
-        let handles = over.filter_map(|origin| Some((origin.import, origin.answer?.handle()?)));
-        handles.collect()
+        over.filter_map(|origin| origin.held()).collect()
     }
 
     /// The answer that was kept for a question of the object that comes back.
@@ -304,8 +329,8 @@ impl Journal {
     fn note(&mut self, entry: Entry) {
         if self.keeps.get(entry.import) == Some(&true) {
             if let Asked::Discard(handle) = entry.asked {
-                self.origins
-                    .retain(|origin| !origin.is(entry.import, handle));
+                let gone = Some((entry.import, handle));
+                self.origins.retain(|origin| origin.held() != gone);
             }
             if entry.answer.as_ref().and_then(Value::handle).is_some() {
                 self.origins.push(Origin {

@@ -278,6 +278,9 @@ impl Core {
         function: Option<usize>,
         detail: String,
     ) -> Result<(), CallError> {
+        if let Some(gone) = &self.gone {
+            return Err(gone.clone());
+        }
         let begin = Instant::now();
         self.in_a_row += 1;
         *self.stats.resets.entry(cause).or_default() += 1;
@@ -380,10 +383,9 @@ impl Core {
         }
         let given = open(&self.journal).given();
         let held: std::collections::BTreeSet<_> = self.bodies.iter().flat_map(Body::held).collect();
-        for (import, handle) in held.difference(&given) {
-            if open(&self.journal).save(*import, *handle) {
-                continue;
-            }
+        let held = held.difference(&given).copied().collect();
+        let kept = open(&self.journal).save(&held);
+        for (import, handle) in held.difference(&kept) {
             // Whoever is gone has nothing to give back.
             let _ = self.imports[*import].callee.discard(*handle);
         }
@@ -397,6 +399,11 @@ impl Core {
         }
         let table = &self.table;
         let over = open(&self.journal).unneeded(|object| !table.has(object));
+        self.discard_there(over);
+    }
+
+    /// Gives back what nobody needs any more.
+    pub(super) fn discard_there(&self, over: Vec<(usize, Handle)>) {
         for (import, handle) in over {
             let _ = self.imports[import].callee.discard(handle);
         }
@@ -422,6 +429,9 @@ impl Core {
         for body in &mut self.bodies {
             body.kill();
         }
+        // Another version may take its place, and asks for what it needs.
+        let over = open(&self.journal).unneeded(|_| true);
+        self.discard_there(over);
         error
     }
 

@@ -58,6 +58,12 @@ impl Core {
             });
         }
         let resource = slot.resource();
+        if self.gone.is_some() {
+            // Nothing of it is anywhere but in the table.
+            self.forget(handle);
+            self.write_discard(handle);
+            return Ok(());
+        }
         let back = match self.model.resources.get(resource) {
             Some(resource) if resource.closes => self.rebuild(handle),
             _ => Ok(()),

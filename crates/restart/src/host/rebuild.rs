@@ -72,7 +72,27 @@ impl Core {
             self.refit(handle, &record)
         });
         if !self.imports.is_empty() {
-            open(&self.journal).returns(None);
+            let over = {
+                let mut journal = open(&self.journal);
+                journal.returns(None);
+                match &made {
+                    Ok(()) => journal.is_back(handle),
+                    // What is kept may be damaged, or gone at the one who gave it.
+                    Err(
+                        Stop::Failed(..)
+                        | Stop::Callee(
+                            CallError::Stale { .. }
+                            | CallError::Corrupt { .. }
+                            | CallError::Orphan { .. },
+                        ),
+                    ) => {
+                        journal.is_not_back(handle);
+                        Vec::new()
+                    }
+                    Err(_) => Vec::new(),
+                }
+            };
+            self.discard_there(over);
         }
         if let Ok(slot) = self.table.slot(handle) {
             slot.put(record);

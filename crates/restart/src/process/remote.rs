@@ -59,6 +59,29 @@ const LOOK: Duration = Duration::from_millis(20);
 /// It loads an image and tests its pad.
 const START: Duration = Duration::from_secs(20);
 
+/// How long somebody was silent while this process was there to listen: one that was stopped itself, with a container or by a debugger, has
+/// heard nothing, and that is no fault of the other one.
+struct Silence {
+    last: Instant,
+    heard: Duration,
+}
+
+impl Silence {
+    fn new(now: Instant) -> Self {
+        Self {
+            last: now,
+            heard: Duration::ZERO,
+        }
+    }
+
+    fn look(&mut self, now: Instant) -> Duration {
+        let since = now.saturating_duration_since(self.last);
+        self.last = now;
+        self.heard += since.min(10 * LOOK);
+        self.heard
+    }
+}
+
 /// A process that runs.
 pub(super) struct Running {
     pub(super) child: Child,
@@ -97,12 +120,12 @@ impl Running {
     fn receive(&mut self, limit: Duration) -> io::Result<Reply> {
         let pid = self.child.id().cast_signed();
         let spent = || cpu::process_time_ns(pid).map_or(Duration::ZERO, Duration::from_nanos);
-        let begin = Instant::now();
+        let mut silence = Silence::new(Instant::now());
         let mut before = None;
         self.line.receive(|| {
             // The breaker of the process comes first; this is for a process that its breaker does not reach.
             let computed = spent().saturating_sub(*before.get_or_insert_with(spent));
-            if computed > 2 * limit + LOOK || begin.elapsed() > limit + SILENT {
+            if computed > 2 * limit + LOOK || silence.look(Instant::now()) > limit + SILENT {
                 return Err(io::Error::other("it was silent for too long"));
             }
             Ok(())
@@ -408,5 +431,30 @@ impl Remote {
             seen: self.seen,
             memories: self.memories(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_what_was_listened_to() {
+        let begin = Instant::now();
+        let mut silence = Silence::new(begin);
+        let mut now = begin;
+        for _ in 0..100 {
+            now += LOOK;
+            silence.look(now);
+        }
+        assert_eq!(silence.look(now), 100 * LOOK);
+        // Both were stopped for an hour.
+        now += Duration::from_secs(3600);
+        assert_eq!(silence.look(now), 110 * LOOK);
+        for _ in 0..300 {
+            now += LOOK;
+            silence.look(now);
+        }
+        assert!(silence.look(now) > SILENT, "one that is silent is found");
     }
 }

@@ -112,13 +112,15 @@ impl Table {
     pub(crate) fn remove(&mut self, handle: Handle) {
         if let Ok(slot) = self.slot(handle) {
             slot.live = false;
-            slot.generation = Sealed::of(u64::from(slot.number().wrapping_add(1)));
+            // After 2^32 objects a place would begin to repeat its names: it is used no more.
+            let next = slot.number().checked_add(1);
+            slot.generation = Sealed::of(u64::from(next.unwrap_or(u32::MAX)));
             slot.inner.clear();
             slot.keeper = Keeper::default();
             slot.children.clear();
             slot.children_sum = 0;
             let parent = std::mem::take(&mut slot.record).parent;
-            self.free.push(handle.index);
+            self.free.extend(next.map(|_| handle.index));
             self.live -= 1;
             if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok())
                 && let Some(place) = parent.children.iter().rposition(|child| *child == handle)
@@ -181,6 +183,22 @@ mod tests {
         assert_eq!(second.index, first.index);
         assert_ne!(second, first);
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn no_place_repeats_a_name() {
+        let mut table = Table::default();
+        let first = table.insert(Record::default(), 0, Vec::new());
+        table.slots[0].generation = Sealed::of(u64::from(u32::MAX));
+        let last = Handle {
+            generation: u32::MAX,
+            ..first
+        };
+        assert!(table.has(last));
+        table.remove(last);
+        assert!(!table.has(last) && !table.has(first));
+        let next = table.insert(Record::default(), 0, Vec::new());
+        assert_eq!((next.index, table.len()), (1, 1));
     }
 
     #[test]

@@ -333,3 +333,87 @@ fn what_an_edge_keeps_outlives_a_failure_and_goes_to_the_object_that_it_was_for(
         }
     }
 }
+
+/// A client whose edge keeps, beside the lock that it calls.
+fn keeping(policy: Policy, lock: Policy) -> (Host, Edge, Edge) {
+    let mut host = fixture::host("lock", lock);
+    let made = client(&host, policy, &[], &Printed::default());
+    let uses = made.uses.into_iter().map(Edge::keeping).collect();
+    host.add(Component { uses, ..made }, None)
+        .expect("it starts");
+    let edges = ["client", "lock"].map(|to| host.edge("test", to, &[]).expect("an edge"));
+    let [client, lock] = edges;
+    (host, client, lock)
+}
+
+fn session(client: &Edge, owner: u32) -> steadfast_restart::Handle {
+    let made = client.invoke(&path("[constructor]session"), &[owner.into()]);
+    let made = made.expect("made").and_then(|v| v.handle());
+    made.expect("a handle")
+}
+
+/// Two equal questions, of which the return of an object asks the first one alone: it gets the first answer, whatever the names of the two are,
+/// and the other one is given back.
+#[test]
+fn what_is_kept_and_not_asked_for_again_is_given_back() {
+    for policy in policies() {
+        let (_host, client, lock) = keeping(policy, Policy::default());
+        let objects = || lock.stats().expect("stats").objects;
+        // The second lock gets a lower place than the first one.
+        let place = lock.invoke(NEW, &[]).expect("made");
+        let of = session(&client, 7);
+        let place = place.and_then(|v| v.handle()).expect("a handle");
+        lock.discard(place).expect("live");
+        let more = client.invoke(&path("[method]session.more"), &[of.into(), 9u32.into()]);
+        assert_eq!((more, objects()), (Ok(Some(Value::Bool(true))), 2));
+        for _ in 0..2 {
+            client.reset().expect("it comes back");
+            let holder = client.invoke(&path("[method]session.holder"), &[of.into()]);
+            assert_eq!(holder.expect("an answer").and_then(|v| v.number()), Some(7));
+            assert_eq!(objects(), 1);
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_and_gone_where_it_was_is_asked_for_anew() {
+    let forgets = Policy {
+        recover: false,
+        ..Policy::default()
+    };
+    let (_host, client, lock) = keeping(Policy::default(), forgets);
+    let of = session(&client, 7);
+    let holder = || client.invoke(&path("[method]session.holder"), &[of.into()]);
+    // All handles of it are stale from here on.
+    lock.reset().expect("it starts again");
+    client.reset().expect("it comes back");
+    for _ in 0..2 {
+        let stale = holder();
+        assert!(matches!(stale, Err(CallError::Callee { .. })), "{stale:?}");
+    }
+    assert_eq!(holder().expect("anew").and_then(|v| v.number()), Some(7));
+}
+
+#[test]
+fn a_component_that_is_given_up_keeps_nothing() {
+    let once = Policy {
+        resets_max: 1,
+        rests_max: 0,
+        spare: false,
+        ..Policy::default()
+    };
+    let (_host, client, lock) = keeping(once, Policy::default());
+    let objects = || lock.stats().expect("stats").objects;
+    let of = session(&client, 7);
+    client.reset().expect("it comes back");
+    assert_eq!(objects(), 1);
+    let up = client.reset();
+    assert!(matches!(up, Err(CallError::GaveUp { .. })), "{up:?}");
+    assert_eq!(objects(), 0);
+    let gone = client.invoke(&path("[method]session.holder"), &[of.into()]);
+    assert!(matches!(gone, Err(CallError::GaveUp { .. })), "{gone:?}");
+    // It does not come back to be asked, and the handle ends.
+    assert_eq!(client.discard(of), Ok(()));
+    assert!(matches!(client.discard(of), Err(CallError::Stale { .. })));
+    assert!(matches!(client.reset(), Err(CallError::GaveUp { .. })));
+}

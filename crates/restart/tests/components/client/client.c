@@ -18,6 +18,9 @@ IMPORT(CONSOLE, "print-error") void print_error(const char *text, size_t length)
 
 struct session {
 	int32_t lock;
+	/* Taken by more, if it was. */
+	int32_t other;
+	int32_t has_other;
 };
 
 IMPORT("[export]" MAIN, "[resource-new]session") int32_t session_new(struct session *rep);
@@ -32,7 +35,7 @@ static void say(const char *text)
 
 EXPORT(MAIN "#[constructor]session") int32_t session_constructor(uint32_t of)
 {
-	struct session *session = malloc(sizeof *session);
+	struct session *session = calloc(1, sizeof *session);
 	if (!session)
 		__builtin_trap();
 	session->lock = lock_new();
@@ -44,6 +47,8 @@ EXPORT(MAIN "#[constructor]session") int32_t session_constructor(uint32_t of)
 EXPORT(MAIN "#[dtor]session") void session_destructor(struct session *session)
 {
 	lock_drop(session->lock);
+	if (session->has_other)
+		lock_drop(session->other);
 	free(session);
 }
 
@@ -52,6 +57,13 @@ EXPORT(MAIN "#[method]session.holder") uint32_t *session_holder(struct session *
 	static uint32_t result[2];
 	lock_holder(session->lock, result);
 	return result;
+}
+
+EXPORT(MAIN "#[method]session.more") int32_t session_more(struct session *session, uint32_t of)
+{
+	session->other = lock_new();
+	session->has_other = 1;
+	return lock_take(session->other, of);
 }
 
 EXPORT(MAIN "#work") int32_t work(void)
