@@ -2,7 +2,7 @@
 //! a second it does.
 //!
 //! The programs were fixed before the first measurement: gzip, python3, grep, perl, sqlite3 and
-//! memcached with a trace of requests. Bare and armed runs take turns, each in the same box and
+//! memcached with a trace of requests. Bare and armed runs take turns, each in the same sandbox and
 //! started the same way; an armed run carries a drawn fault whose execution never comes.
 //!
 //! Exactness is measured on the control target of `steadfast inject doctor`, where single steps
@@ -133,7 +133,7 @@ fn text(rng: &mut Rng, lines: usize) -> String {
     out
 }
 
-/// The order for one program; its files lie in `dir`, which the user of the box can read.
+/// The order for one program; its files lie in `dir`, which the user of the sandbox can read.
 fn order(name: &str, dir: &Path, settings: &Settings) -> Result<Order> {
     let root = steadfast_inject::campaign::machine().root;
     let mut order = doctor::control(&dir.join("control"), false, root.then_some(61_000))?;

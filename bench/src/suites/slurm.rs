@@ -47,7 +47,7 @@ pub fn prove(out: &Path, steadfast: &Path, tasks: u32, runs: u64) -> anyhow::Res
         .with_context(|| format!("{} is needed; fix: make build", steadfast.display()))?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let script = root.join("docs/slurm.sbatch").canonicalize()?;
-    // Of what is below a directory of root's own, the box's user can read its standard input alone.
+    // Of what is below a directory of root's own, the sandbox's user can read its standard input alone.
     let input = place.join("input");
     fs::copy(root.join("README.md"), &input)?;
     let order = |command: &mut Command| {

@@ -140,7 +140,7 @@ impl Field {
     /// Makes sandboxes and looks at the target. The caller has one thread.
     ///
     /// # Errors
-    /// When the box or the target cannot be set up.
+    /// When the sandbox or the target cannot be set up.
     pub fn open(order: &Order) -> Result<Self, CampaignError> {
         let scratch = Scratch::make(&order.scratch, scratch::RUNS).map_err(os(format!(
             "{} has to be writable",
@@ -153,7 +153,7 @@ impl Field {
                 .map_err(os(format!("{} has to be writable", dir.display())))?;
             sandboxes.push(
                 Sandbox::new(&order.spec, &dir, order.network)
-                    .map_err(os("a box for the target"))?,
+                    .map_err(os("a sandbox for the target"))?,
             );
         }
         let Tell::Discovered(discovered) = sandboxes[0].ask(&Ask::Discover, order.patience)? else {
@@ -178,14 +178,18 @@ impl Field {
         })
     }
 
-    /// What the box closed off, and what it could not.
+    /// What the sandbox closed off, and what it could not.
     ///
     /// # Errors
     /// When the sandbox is gone.
     pub fn isolation(&mut self) -> Result<(Vec<String>, Vec<String>), CampaignError> {
         match self.sandboxes[0].ask(&Ask::Isolation, Duration::ZERO)? {
             Tell::Isolation(closed, open) => Ok((closed, open)),
-            _ => Err(needs("an answer about the box", "another", "report this")),
+            _ => Err(needs(
+                "an answer about the sandbox",
+                "another",
+                "report this",
+            )),
         }
     }
 
@@ -279,7 +283,7 @@ impl Field {
 }
 
 impl Running {
-    /// What the box closed off, and what it could not.
+    /// What the sandbox closed off, and what it could not.
     ///
     /// # Errors
     /// When the sandbox is gone.

@@ -111,7 +111,7 @@ pub fn control(dir: &Path, guarded: bool, user: Option<u32>) -> std::io::Result<
 /// Asks everything. `dir` is a scratch directory that programs of `user` can reach.
 ///
 /// # Errors
-/// When there is no box or no target at all.
+/// When there is no sandbox or no target at all.
 pub fn examine(
     dir: &Path,
     user: Option<u32>,

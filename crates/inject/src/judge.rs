@@ -496,7 +496,7 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
             };
         }
     }
-    // One that writes without end is ended by the box's limit of a file, which the program bare has not.
+    // One that writes without end is ended by the sandbox's limit of a file, which the program bare has not.
     let for_limit = matches!(e.ran.signal, Some(libc::SIGXCPU | libc::SIGXFSZ));
     let killed_for_time = e.ran.timed_out || for_limit;
     // Hits are told at the end of the report: where that is lost with the launcher, a run that is not right was struck.

@@ -84,7 +84,7 @@ pub struct Campaign {
     pub state: Vec<String>,
     /// When a run is given up.
     pub limits: Limits,
-    /// What the box around each run could and could not close off.
+    /// What the sandbox around each run could and could not close off.
     pub sandbox: Vec<String>,
     /// Runs that were armed with a fault that cannot fire: the base of limits and false alarms.
     pub control_runs: ControlRuns,
@@ -374,11 +374,11 @@ pub struct Run {
     /// Signal that it died of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// From start to end, the box not counted.
+    /// From start to end, the sandbox not counted.
     pub wall_ns: u64,
     /// Of all its processes.
     pub cpu_ns: u64,
-    /// What it cost to set up: box, planting.
+    /// What it cost to set up: sandbox, planting.
     pub setup_ns: u64,
     /// Digests of what it wrote; empty when all are as in the golden run.
     #[serde(default)]

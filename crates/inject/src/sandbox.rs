@@ -179,10 +179,10 @@ impl Sandbox {
                 Err(why) => return Err(SandboxError::Gone(why)),
             }
             if steadfast_sys::procfs::child_is_traced(self.keeper) {
-                // The keeper's death takes the sandbox along, and the sandbox's everything in the box.
+                // The keeper's death ends the sandbox, and that everything in it.
                 steadfast_sys::child::kill(self.keeper, libc::SIGKILL);
                 return Err(SandboxError::Failed {
-                    why: "the target traces process 1 of its box, which runs it".into(),
+                    why: "the target traces process 1 of its sandbox, which runs it".into(),
                     fix: Some("--user UID: an ordinary user may not trace it".into()),
                 });
             }
@@ -261,7 +261,8 @@ fn serve(stream: UnixStream, bench: io::Result<Bench>, isolation: &sandbox::Isol
             let fix = match &error {
                 SetupError::Fault(refusal) => Some(refusal.fix.clone()),
                 SetupError::NotStarted(_) => Some(
-                    "run it by hand as the user that the box uses (--user), or --user keep".into(),
+                    "run it by hand as the user that the sandbox uses (--user), or --user keep"
+                        .into(),
                 ),
                 SetupError::NotEnded(_) => {
                     Some("--patience SECONDS; for a server --driver and --ready".into())

@@ -235,7 +235,7 @@ impl Stage {
         })
     }
 
-    /// The life of the driver. `start` starts a command inside the box with a file as its output.
+    /// The life of the driver. `start` starts a command inside the sandbox with a file as its output.
     pub(crate) fn drive(
         &self,
         server: i32,
@@ -500,7 +500,7 @@ fn tell(scratch: &Path, served: &Served) -> i32 {
     i32::from(fs::write(scratch.join("served"), text).is_err())
 }
 
-/// How many sockets of each kind the box's network had at the last look.
+/// How many sockets of each kind the sandbox's network had at the last look.
 ///
 /// Reading a table of connections walks the whole machine's hash of them: a third of a campaign's
 /// CPU time when it was done at every look. The counts cost next to nothing, and a socket enters

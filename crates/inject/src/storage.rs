@@ -1,12 +1,12 @@
 //! Storage that lies: transfers between the target and its files, carried out wrong by a watcher.
 //!
 //! ```text
-//!   target ── read, write, ... ──► kernel ── seccomp notification ──► watcher, in the same box
+//!   target ── read, write, ... ──► kernel ── seccomp notification ──► watcher, in the same sandbox
 //!      ▲                                                                │ not this one: the kernel does it
 //!      └──────── data, or an acknowledgement ◄──────────────────────────┘ this one: done here, wrongly
 //! ```
 //!
-//! The watcher is a process of the box, not the tracer: the target stays free for planted faults
+//! The watcher is a process of the sandbox, not the tracer: the target stays free for planted faults
 //! and for `steadfast run`, and whatever it forks or executes is watched as well. A call that is
 //! asked about costs 6 us where a ptrace stop costs 25 (and 70 to 210 across CPUs).
 //!

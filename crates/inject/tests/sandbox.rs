@@ -17,7 +17,9 @@ fn prepared(order: &mut Order) -> Result<Vec<String>, String> {
     order.lines = vec!["read=*.absent n=1 byte=0 bit=5".into()];
     let mut running = Running::prepare(order, "test", &mut |_| {})
         .map_err(|why| format!("{why}; fix: {}", why.fix().unwrap_or("none")))?;
-    let (closed, _) = running.isolation().expect("the box says what it closed");
+    let (closed, _) = running
+        .isolation()
+        .expect("the sandbox says what it closed");
     Ok(closed)
 }
 

@@ -1,6 +1,6 @@
 //! A server as the target: its client's replies are what is judged.
 //!
-//! The server is the control target's, whose answers are known; the network is the box's own.
+//! The server is the control target's, whose answers are known; the network is the sandbox's own.
 
 mod common;
 

@@ -61,7 +61,7 @@ pub struct Provenance {
     pub modules: Vec<Module>,
     /// Where it ran.
     pub machine: Machine,
-    /// What the box around each run closed off, and what it could not.
+    /// What the sandbox around each run closed off, and what it could not.
     pub sandbox: Vec<String>,
     /// Limits and other settings, by name, ready to be shown.
     pub settings: BTreeMap<String, String>,

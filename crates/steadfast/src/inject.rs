@@ -33,7 +33,7 @@ pub(crate) enum Verb {
     /// Strike a program with planned faults, one a run, and judge each run
     ///
     /// CMD is run without a fault first, its executed instructions are counted, faults are drawn
-    /// uniformly over them and written down, and then each is run in a box: its own user and
+    /// uniformly over them and written down, and then each is run in a sandbox: its own user and
     /// namespaces, no network, nothing writable but a scratch directory. The directory can be gone
     /// on with after an interrupt.
     ///

@@ -313,7 +313,7 @@ fn sound(sandbox: &mut Sandbox, order: &Order) -> Result<(Ran, i32, Captured), C
         let said = fs::read(sandbox.scratch().join("stderr")).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         return Err(needs(
-            "a target that `steadfast run` can run in the box",
+            "a target that `steadfast run` can run in the sandbox",
             format!(
                 "status {:?}: {}",
                 ran.status,
@@ -335,10 +335,10 @@ fn sound(sandbox: &mut Sandbox, order: &Order) -> Result<(Ran, i32, Captured), C
     if ran.signal == Some(libc::SIGXFSZ) {
         return Err(needs(
             &format!(
-                "a target whose files stay below {} MiB, the box's limit",
+                "a target whose files stay below {} MiB, the sandbox's limit",
                 order.spec.file_size >> 20
             ),
-            "death by SIGXFSZ, of the box's doing",
+            "death by SIGXFSZ, of the sandbox's doing",
             "an input that makes less output",
         ));
     }

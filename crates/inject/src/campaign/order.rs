@@ -65,7 +65,7 @@ pub struct Order {
     pub patience: Duration,
     /// Exit status of a run without a fault.
     pub golden_exit: i32,
-    /// Network of the machine inside the box.
+    /// Network of the machine inside the sandbox.
     pub network: bool,
     /// Stop after so long.
     pub budget: Option<Duration>,

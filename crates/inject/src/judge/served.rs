@@ -27,7 +27,7 @@ pub(crate) fn obstacle(ran: &Ran, captured: &Captured) -> Option<(String, &'stat
         } else {
             (
                 own(),
-                "run the server by hand as the user of the box (--user)",
+                "run the server by hand as the user of the sandbox (--user)",
             )
         });
     }

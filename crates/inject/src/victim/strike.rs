@@ -1,4 +1,4 @@
-//! Strikes from outside, by a process of the box, at processes that no fault of `run --flip` can reach.
+//! Strikes from outside, by a process of the sandbox, at processes that no fault of `run --flip` can reach.
 //!
 //! Memory is struck uniformly over the bits of private pages that are there (proc_pid_mem(5)); a register, one strike in four, by way of
 //! ptrace(2). The moment is counted from the first line of the event file, which tells who the replicas are.
@@ -44,7 +44,7 @@ pub enum Whom {
     Arena,
 }
 
-/// Where the box writes down what was struck.
+/// Where the sandbox writes down what was struck.
 pub(crate) const TOLD: &str = "struck";
 
 /// Addresses of the agent and the shared memory (crates/agent/src/abi.h).

@@ -1,4 +1,4 @@
-//! What campaigns in these tests share: a small target in a box, and a guest built for it.
+//! What campaigns in these tests share: a small target in a sandbox, and a guest built for it.
 
 use std::fs;
 use std::path::Path;

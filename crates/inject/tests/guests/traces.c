@@ -1,4 +1,4 @@
-/* Traces process 1 of its box, and stops it for ever if it may. */
+/* Traces process 1 of its sandbox, and stops it for ever if it may. */
 #include <stdio.h>
 #include <sys/ptrace.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 //! `steadfast inject count-agent`: what a campaign in the agent draws from, in a process of its own.
 //!
-//! The engine steps through the replicas and reaps every child of its process, so the campaign starts this in its box.
+//! The engine steps through the replicas and reaps every child of its process, so the campaign starts this in its sandbox.
 
 use std::ffi::OsString;
 use std::fs;

@@ -25,7 +25,7 @@ pub(crate) struct ReplayArgs {
     #[arg(value_name = "ID")]
     id: u64,
 
-    /// Stop in gdb just before the fault, outside the box
+    /// Stop in gdb just before the fault, outside the sandbox
     #[arg(long)]
     gdb: bool,
 

@@ -256,7 +256,7 @@ fn planned(campaign: &Campaign, out: &std::path::Path) -> String {
         .iter()
         .filter(|line| line.starts_with("not closed"))
     {
-        let _ = writeln!(text, "inject: box {open}");
+        let _ = writeln!(text, "inject: sandbox {open}");
     }
     text
 }

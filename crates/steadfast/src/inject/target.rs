@@ -525,7 +525,7 @@ impl TargetArgs {
                 .parse()
                 .map(Some)
                 .map_err(|_| flag("user", "a number, or keep", text)),
-            // Replicas make namespaces of their own, which a user in a box may not.
+            // Replicas make namespaces of their own, which a user in a sandbox may not.
             None if bare && os::is_root() => Ok(Some(NOBODY_ELSE)),
             None => Ok(None),
         }

@@ -21,7 +21,7 @@ mod orders;
 mod replicas;
 mod strikes;
 
-/// A directory that the box's user can reach, with some input in it.
+/// A directory that the sandbox's user can reach, with some input in it.
 struct Place(TempDir);
 
 impl Place {

@@ -268,7 +268,7 @@ fn impossible_orders_are_refused_before_any_run() {
 #[test]
 fn the_program_is_the_one_that_its_own_path_names() {
     let place = Place::new();
-    // A program of that name comes first on the caller's PATH, where the box's user cannot go.
+    // A program of that name comes first on the caller's PATH, where the sandbox's user cannot go.
     let hidden = place.path("hidden");
     fs::create_dir(&hidden).expect("a directory");
     fs::copy("/bin/true", hidden.join("sort")).expect("a program");

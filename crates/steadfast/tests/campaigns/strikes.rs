@@ -78,7 +78,7 @@ fn a_doctor_comes_to_an_end_and_finds_the_injector_well() {
     let answers = found["answers"].as_array().expect("answers");
     assert_eq!(answers.len(), 9, "{said}");
     for answer in answers {
-        // Where there are no namespaces the box is open, and is said to be.
+        // Where there are no namespaces the sandbox is open, and is said to be.
         let boxed = answer["name"] == "faulty programs are boxed in";
         assert!(boxed || answer["ok"] == true, "{answer}");
     }
