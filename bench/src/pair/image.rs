@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, ensure};
 use steadfast_integrity::digest::crc32c;
 use steadfast_report::published::Row;
 
-use super::sites::{Flags, Sites, free_port, middle};
+use super::sites::{Flags, Sites, first_process, free_port, middle};
 use crate::results::digits;
 
 const PAGE: u64 = 4096;
@@ -150,10 +150,7 @@ fn ledger(pair: &Path, place: &Path, pages: u64) -> Result<(u64, u64)> {
     let mut sites = Sites::pair(pair, &seed, &own, place, &Flags::default())?;
     sites.wait_for("ready", 1)?;
     let disk = fs::metadata(sites.file(0, "/mnt/ledger/ledger"))?.len();
-    let unshare = sites.hosts[0].id();
-    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"))?;
-    let command = children.split_ascii_whitespace().next();
-    let command = command.context("the first host has no process")?;
+    let command = first_process(&sites.hosts[0]).context("the first host has no process")?;
     // What is shared is the log, whose size does not depend on the ledger.
     let status = fs::read_to_string(format!("/proc/{command}/status"))?;
     let anonymous = status

@@ -220,10 +220,25 @@ impl Sites {
     }
 }
 
+/// The number of the first process of a host's namespace.
+pub(super) fn first_process(host: &Child) -> Option<String> {
+    let unshare = host.id();
+    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).ok()?;
+    children.split_ascii_whitespace().next().map(str::to_owned)
+}
+
 impl Drop for Sites {
     fn drop(&mut self) {
         for host in &mut self.hosts {
             if !matches!(host.try_wait(), Ok(Some(_))) {
+                // The first process of the host's namespace takes all others along. One that has become another user's does not
+                // hear that unshare has ended (prctl(2), PR_SET_PDEATHSIG).
+                if let Some(first) = first_process(host) {
+                    let _ = Command::new("kill")
+                        .args(["-KILL", &first])
+                        .stderr(Stdio::null())
+                        .status();
+                }
                 let _ = host.kill();
                 let _ = host.wait();
             }
