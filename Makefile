@@ -9,6 +9,9 @@ DESTDIR ?=
 # One place for build products, whatever the environment or a personal cargo configuration says.
 CARGO_TARGET_DIR := $(CURDIR)/target
 export CARGO_TARGET_DIR
+# What would speed up the next build of a file that changes takes gigabytes; `scripts/cargo` alone keeps it.
+CARGO_INCREMENTAL := 0
+export CARGO_INCREMENTAL
 CARGO := scripts/cargo
 STEADFAST := $(CARGO_TARGET_DIR)/release/steadfast
 HARDEN := $(CARGO_TARGET_DIR)/release/cc
