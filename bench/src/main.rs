@@ -296,6 +296,9 @@ enum Action {
         /// Faults that are simulated
         #[arg(long, default_value_t = 1_000_000)]
         simulated: u64,
+        /// Runs whose registers are struck
+        #[arg(long, default_value_t = 400)]
+        runs: usize,
         /// Requests without a fault, over sockets or simulated
         #[arg(long, default_value_t = 10_000_000)]
         quiet: u64,
@@ -695,6 +698,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         repairs,
         strikes,
         simulated,
+        runs,
         quiet,
         only,
     } = action
@@ -711,6 +715,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         repairs: *repairs,
         strikes: *strikes,
         simulated: *simulated,
+        runs: *runs,
         quiet: *quiet,
         only: *only,
         seed: common.seed,

@@ -13,6 +13,7 @@
 mod evidence;
 mod faults;
 pub(crate) mod load;
+mod registers;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -58,6 +59,8 @@ pub enum Part {
     Strikes,
     /// Strikes of every class at a group whose clients use the message envelope
     Live,
+    /// Registers of a group flip under load (root; needs steadfast beside the program)
+    Registers,
     /// Requests over sockets and no fault: false alarms
     Quiet,
     /// The protocol alone, simulated: faults of every class, and requests without one
@@ -79,6 +82,8 @@ pub struct Plan {
     pub strikes: u64,
     /// Faults of the simulation, and requests without one.
     pub simulated: u64,
+    /// Runs whose registers are struck.
+    pub runs: usize,
     /// Requests that must ring no alarm.
     pub quiet: u64,
     /// One part alone.
@@ -132,6 +137,9 @@ pub fn measure(plan: &Plan, says: &mut dyn FnMut(&str)) -> Result<Report> {
         evidence::live(plan, says, &mut rows)?;
     }
     // What takes hours is asked for by name.
+    if plan.only == Some(Part::Registers) {
+        registers::registers(plan, says, &mut rows)?;
+    }
     if plan.only == Some(Part::Quiet) {
         evidence::quiet(plan, says, &mut rows)?;
     }

@@ -14,6 +14,7 @@ use steadfast_crosscheck::Digest;
 use steadfast_group::tls::{Stream, Tls};
 use steadfast_integrity::envelope::server::{Asked, Envelope, asked};
 
+use crate::alive::for_client;
 use crate::protocol::{Local, Parsed, parse};
 use crate::request::Request;
 use crate::service::{Event, Group, Reply, Service};
@@ -21,17 +22,17 @@ use crate::service::{Event, Group, Reply, Service};
 /// Requests of one connection in one group.
 const GROUP_MAX: usize = 128;
 
-/// Counts a connection from its requests to the end of their replies.
-struct Busy<'a>(&'a AtomicUsize);
+/// One more, for as long as it is there: of connections, and of those whose requests are under way.
+struct Counted(Arc<AtomicUsize>);
 
-impl<'a> Busy<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
+        Self(count.clone())
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -57,10 +58,10 @@ pub(crate) async fn serve(
             let _ = stream.shutdown().await;
             continue;
         }
-        open.fetch_add(1, Ordering::Relaxed);
-        let (events, open, tls) = (events.clone(), open.clone(), tls.clone());
-        let busy = busy.clone();
-        tokio::spawn(async move {
+        let (events, tls, busy) = (events.clone(), tls.clone(), busy.clone());
+        let counted = Counted::new(&open);
+        tokio::spawn(for_client(async move {
+            let _counted = counted;
             let _ = stream.set_nodelay(true);
             let stream = match tls {
                 Some((tls, known)) => tls.accept_client(stream, known).await,
@@ -69,8 +70,7 @@ pub(crate) async fn serve(
             if let Ok(stream) = stream {
                 let _ = talk(stream, events, &busy).await;
             }
-            open.fetch_sub(1, Ordering::Relaxed);
-        });
+        }));
     }
 }
 
@@ -83,7 +83,7 @@ enum Slot {
 async fn talk(
     mut stream: Stream,
     events: mpsc::UnboundedSender<Event>,
-    busy: &AtomicUsize,
+    busy: &Arc<AtomicUsize>,
 ) -> io::Result<()> {
     let mut input = Vec::with_capacity(1 << 14);
     let mut output = Vec::with_capacity(1 << 14);
@@ -139,7 +139,7 @@ async fn talk(
         input.drain(..consumed);
         output.clear();
         let mut replies = Ok(Vec::new());
-        let under_way = (!requests.is_empty()).then(|| Busy::new(busy));
+        let under_way = (!requests.is_empty()).then(|| Counted::new(busy));
         if !requests.is_empty() {
             let (reply, answer) = oneshot::channel();
             let gone = events

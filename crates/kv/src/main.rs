@@ -5,6 +5,7 @@
 //! Where to begin: `service` executes and votes, `store` is what is voted on, `sequencer` orders, `local` is the group on one machine,
 //! `serve` one replica of a group on several.
 
+mod alive;
 mod ask;
 mod backup;
 mod cli;

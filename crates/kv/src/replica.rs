@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::alive;
 use crate::cli::TlsClients;
 use crate::client;
 use crate::http;
@@ -45,6 +46,7 @@ const ENDED: &str = "the ordering engine has ended, as it does when the state ca
 
 /// Runs a replica until its process is told to end.
 pub(crate) fn run(start: Start) -> anyhow::Result<()> {
+    alive::end_on_panic();
     // One thread: three replicas and their clients share the cores of a small machine, and a second thread would only wake the first.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

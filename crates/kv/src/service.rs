@@ -414,7 +414,9 @@ impl Service {
     ) {
         let mut ticks = tokio::time::interval(Duration::from_millis(4));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let beat = self.watch();
         loop {
+            beat.tell();
             let waits = !self.batch_time.is_zero() && !self.collecting.is_empty();
             let due = self.collecting_since + self.batch_time;
             tokio::select! {

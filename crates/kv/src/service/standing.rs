@@ -10,8 +10,13 @@ use steadfast_group::{Member, Met, Sequencer as _, Who};
 use tokio::sync::oneshot;
 
 use super::submit::IN_FLIGHT;
+use crate::alive::Beat;
+use crate::say;
+
 use super::{BEHIND_MAX, Body, DRAIN, LOST, SILENT, Service, Stage};
 
+/// A turn that loads a state of some GiB takes seconds.
+const LONGEST_TURN: Duration = Duration::from_secs(10);
 /// What a comparison says that f+1 replicas took part in.
 const FINISHED: &str = "\"finished\":true";
 
@@ -153,6 +158,28 @@ impl Service {
         if ends {
             std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
         }
+    }
+
+    /// Has a thread beside this one end the process if this one takes no turn any more. Nobody else here would notice.
+    pub(super) fn watch(&self) -> Beat {
+        let beat = Beat::default();
+        let Some(limit) = self.watchdog else {
+            return beat;
+        };
+        let limit = limit.max(LONGEST_TURN);
+        let (slot, json) = (self.slot, self.json);
+        let watches = beat.watch(limit, move || {
+            say::line(
+                json,
+                &format!("replica {slot} has taken no turn for {} s: it ends, for a fresh process to take its place", limit.as_secs()),
+                &serde_json::json!({"event": "hung", "replica": slot}),
+            );
+            std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
+        });
+        if let Err(why) = watches {
+            self.end(&format!("replica {slot} cannot have a thread that watches it: {why}\n  fix:   ulimit -u, or pids.max of its cgroup"));
+        }
+        beat
     }
 
     /// Why this replica should not be given requests, if so.

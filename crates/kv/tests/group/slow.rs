@@ -123,3 +123,38 @@ fn time_in_which_nobody_could_go_on_does_not_count_for_the_watchdog() {
     assert!(hosts.heard("\"event\":\"waits\""));
     assert_eq!(hosts.wait_end(1).code(), Some(122));
 }
+
+/// Stops one thread of a process, and hears of its end, as who traces it has to before its parent does.
+const FREEZE: &str = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+SEIZE, INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+thread = int(sys.argv[1])
+for what in (SEIZE, INTERRUPT):
+    if libc.ptrace(what, thread, 0, 0) != 0:
+        sys.exit(ctypes.get_errno())
+os.waitpid(thread, WALL)
+print('frozen', flush=True)
+while os.WIFSTOPPED(os.waitpid(thread, WALL)[1]):
+    pass
+";
+
+#[test]
+fn a_replica_whose_thread_stands_still_is_ended_by_the_one_beside_it() {
+    let group = Group::start(&["--watchdog", "1"]);
+    group.connect(0).set("a", "value");
+    let victim = group.pids[1].to_string();
+    let mut freezer = Command::new("python3")
+        .args(["-c", FREEZE, &victim])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = std::io::BufReader::new(freezer.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut said).unwrap();
+    assert_eq!(said, "frozen\n");
+    assert_eq!(group.event("hung")["replica"], 1);
+    assert_eq!(group.event("replaced")["replica"], 1);
+    assert!(freezer.wait().unwrap().success());
+    assert_eq!(group.connect(1).get("a"), "value");
+}
