@@ -1,7 +1,8 @@
 //! Arbiter: which of two disks is wrong about a page, and which of two programs about an event. Pure: digests in, verdict out.
 //!
 //! Four opinions: the page as each site's disk gives it, and its digest in each site's ledger. A
-//! page is right when a ledger vouches for it and no ledger vouches for the other page.
+//! page is right when a ledger vouches for it and no ledger vouches for the other page. A page that was written and is not
+//! durable yet has two digests: while the program runs a disk has to give the new one, so the old one is a lost write.
 //!
 //! Where the programs claim different things, no read was wrong: both disks have given the same. Each host then runs the
 //! past again, and what the re-runs of both come to is right. A processor that always computes wrongly has its own re-run
@@ -16,7 +17,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Opinions {
     pub(crate) primary: u128,
     pub(crate) secondary: u128,
-    /// Digests that each ledger accepts; empty where it does not know the page.
+    /// Digests that each ledger accepts, what the page is now before what it was when it was last durable; empty where it does
+    /// not know the page.
     pub(crate) primary_ledger: Vec<u128>,
     pub(crate) secondary_ledger: Vec<u128>,
 }
@@ -38,10 +40,19 @@ pub(crate) fn judge(opinions: &Opinions) -> Verdict {
     if opinions.primary == opinions.secondary {
         return Verdict::Equal;
     }
+    let is_now = |digest: u128| {
+        let ledgers = [&opinions.primary_ledger, &opinions.secondary_ledger];
+        ledgers.iter().any(|ledger| ledger.first() == Some(&digest))
+    };
     match (vouched(opinions.primary), vouched(opinions.secondary)) {
         (true, false) => Verdict::SecondaryWrong,
         (false, true) => Verdict::PrimaryWrong,
-        _ => Verdict::Undecided,
+        (true, true) => match (is_now(opinions.primary), is_now(opinions.secondary)) {
+            (true, false) => Verdict::SecondaryWrong,
+            (false, true) => Verdict::PrimaryWrong,
+            _ => Verdict::Undecided,
+        },
+        (false, false) => Verdict::Undecided,
     }
 }
 
@@ -177,6 +188,21 @@ mod tests {
             judge(&opinions(1, 2, [&[5, 1], &[5, 1]])),
             Verdict::SecondaryWrong,
             "written, not durable yet"
+        );
+        assert_eq!(
+            judge(&opinions(5, 1, [&[5, 1], &[5, 1]])),
+            Verdict::SecondaryWrong,
+            "a write that is not durable yet, and that one disk has lost"
+        );
+        assert_eq!(
+            judge(&opinions(1, 5, [&[5, 1], &[5, 1]])),
+            Verdict::PrimaryWrong,
+            "the same of the other one"
+        );
+        assert_eq!(
+            judge(&opinions(5, 1, [&[5, 1], &[1]])),
+            Verdict::Undecided,
+            "one ledger knows of a write, and the other one does not"
         );
     }
 }

@@ -116,6 +116,8 @@ impl Witness {
                 // In one step, on NFS as well, where O_EXCL may be told twice (open(2), NOTES).
                 let linked = std::fs::hard_link(&own, &claim);
                 let _ = std::fs::remove_file(&own);
+                // What a site was told stays true when the machine of the directory fails.
+                std::fs::File::open(dir)?.sync_all()?;
                 match linked {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -68,6 +68,33 @@ fn stale_torn_and_misdirected_pages_are_attributed_and_repaired_on_either_disk()
 }
 
 #[test]
+fn a_write_that_one_disk_has_lost_before_it_was_durable_is_made_good() {
+    let dir = with_table("unsynced");
+    let site = sqlite_site(&dir);
+    for (struck, line) in [("A", "disk of A, x.db page"), ("B", "disk of B, x.db page")] {
+        let mut both = Both::start(&site, &site);
+        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+        let file = data(if struck == "A" { &both.a } else { &both.b });
+        let before = page(&file, 8);
+        // No fsync: the ledgers accept the page as it was, too.
+        let change = "PRAGMA synchronous=OFF; UPDATE t SET b = lower(b); SELECT 'changed';";
+        assert_eq!(both.ask(change), "changed");
+        let now = page(&file, 8);
+        assert_ne!(before, now);
+        let right = both.ask(ASK);
+        let at = (8 * PAGE) as u64;
+        file.write_all_at(&before, at).expect("it is stored");
+        assert_eq!(both.ask(ASK), right, "on {struck}");
+        assert_eq!(page(&file, 8), now, "on {struck}: repaired");
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+        let line = format!("{line} 8, ledger agrees");
+        assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
 fn a_disk_that_is_full_on_one_site_stops_the_program_and_one_that_is_on_both_does_not() {
     let dir = with_table("full");
     let room = |bytes: &'static str| Site {
