@@ -251,6 +251,7 @@ impl Leading<'_> {
                 if let Some(error) = shared.stopped() {
                     return Err(error);
                 }
+                shared.tell_loss();
                 self.board.set(State::Held);
                 self.crew.hold();
                 alone::decide(self.side, name, 'A', || {

@@ -13,6 +13,7 @@
 
 mod alone;
 mod arbiter;
+mod asks;
 mod bench;
 mod board;
 mod bring;

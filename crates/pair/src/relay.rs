@@ -54,8 +54,8 @@ pub(crate) fn send_steps(
             Some(Told::Step(step)) => *step,
             Some(Told::Claim(claim)) => {
                 let told = [&place.strand.to_le_bytes()[..], &claim];
-                if sender.send(Tag::Claimed, &told).is_err() {
-                    shared.lose();
+                if let Err(error) = sender.send(Tag::Claimed, &told) {
+                    shared.lose_by(&error);
                 }
                 continue;
             }
@@ -72,14 +72,11 @@ pub(crate) fn send_steps(
                 return (place, read);
             }
         };
-        if sender
-            .send(
-                Tag::Step,
-                &[&place.strand.to_le_bytes(), &step.head(), &step.payload],
-            )
-            .is_err()
-        {
-            shared.lose();
+        if let Err(error) = sender.send(
+            Tag::Step,
+            &[&place.strand.to_le_bytes(), &step.head(), &step.payload],
+        ) {
+            shared.lose_by(&error);
         }
         if durable && let Err(error) = files.ledger.flush(true) {
             shared.stop(error.into());
@@ -113,9 +110,9 @@ pub(crate) fn take(
         }
     };
     loop {
-        let Ok(frame) = receiver.next() else {
-            shared.lose();
-            return;
+        let frame = match receiver.next() {
+            Ok(frame) => frame,
+            Err(error) => return shared.lose_by(&error),
         };
         board.hear();
         match frame.tag {
@@ -136,24 +133,30 @@ pub(crate) fn take(
                 }
             }
             Tag::Ask => {
-                let told = match frame.parse() {
+                let (number, ask) = match frame.parse::<(u64, Ask)>() {
+                    Ok(asked) => asked,
+                    Err(error) => {
+                        shared.stop(PairError::Link(error));
+                        return;
+                    }
+                };
+                let told = match ask {
                     // The others would go on meanwhile.
-                    Ok(Ask::Hold) if crew.others() > 0 => Tell::Busy,
-                    Ok(Ask::Hold) => {
+                    Ask::Hold if crew.others() > 0 => Tell::Busy,
+                    Ask::Hold => {
                         gate.get_or_insert_default();
                         hold(site, shared, files)
                     }
-                    Ok(Ask::Release) => {
+                    Ask::Release => {
                         release(&mut gate);
                         Tell::Done
                     }
-                    Ok(ask) => tell(crew, files, ask),
-                    Err(error) => Tell::Failed(error.to_string()),
+                    ask => tell(crew, files, ask),
                 };
                 if matches!(told, Tell::Busy) {
                     release(&mut gate);
                 }
-                let _ = sender.say(Tag::Tell, &told);
+                let _ = sender.say(Tag::Tell, &(number, told));
             }
             Tag::Incident => {
                 if let Ok(incident) = frame.parse::<Incident>() {

@@ -23,6 +23,7 @@ use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Unre
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
+use crate::asks::Asks;
 use crate::board::{Board, State, What};
 use crate::bring;
 use crate::cli::{Right, Side};
@@ -101,7 +102,7 @@ struct Pair<'a> {
     sender: &'a Sender,
     files: &'a Mutex<Files>,
     crew: &'a Arc<Crew>,
-    tells: &'a Inbox<Tell>,
+    asks: Asks,
     suspects: &'a Inbox<Suspect>,
     disputes: &'a Inbox<Dispute>,
     board: &'a Board,
@@ -235,7 +236,7 @@ impl Follower<'_> {
             sender: &sender,
             files: &files,
             crew: &crew,
-            tells: &tells,
+            asks: Asks::new(tells),
             suspects: &suspects,
             disputes: &disputes,
             board: &board,
@@ -249,6 +250,7 @@ impl Follower<'_> {
             // The primary's word is enough: its program stands.
             shared.lose();
         } else if matches!(result, Err(PairError::Lost)) {
+            shared.tell_loss();
             board.set(State::Held);
             crew.hold();
             decided = alone::decide(side, &name, 'B', || {
@@ -369,18 +371,15 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
             continue;
         };
         drop(files.lock().expect("no panic under it"));
-        if sender
-            .send(
-                Tag::Claims,
-                &[
-                    &sent.strand.to_le_bytes(),
-                    &done.to_le_bytes(),
-                    &claims.concat(),
-                ],
-            )
-            .is_err()
-        {
-            shared.lose();
+        if let Err(error) = sender.send(
+            Tag::Claims,
+            &[
+                &sent.strand.to_le_bytes(),
+                &done.to_le_bytes(),
+                &claims.concat(),
+            ],
+        ) {
+            shared.lose_by(&error);
             return;
         }
     }
@@ -390,13 +389,13 @@ fn take(
     crew: &Crew,
     receiver: &mut Receiver,
     shared: &Shared,
-    (told, suspected, disputed): (&Outbox<Tell>, &Outbox<Suspect>, &Outbox<Dispute>),
+    (told, suspected, disputed): (&Outbox<(u64, Tell)>, &Outbox<Suspect>, &Outbox<Dispute>),
     board: &Board,
 ) {
     loop {
-        let Ok(frame) = receiver.next() else {
-            shared.lose();
-            return;
+        let frame = match receiver.next() {
+            Ok(frame) => frame,
+            Err(error) => return shared.lose_by(&error),
         };
         board.hear();
         if let Some(back) = shared.rewound(Relay::Events) {
@@ -423,12 +422,10 @@ fn take(
                     .site
                     .put_end(&unhex(&claim).unwrap_or_default(), &end);
             }
-            Tag::Tell => {
-                let tell = frame
-                    .parse()
-                    .unwrap_or_else(|error| Tell::Failed(error.to_string()));
-                let _ = told.send(tell);
-            }
+            Tag::Tell => match frame.parse() {
+                Ok(tell) => drop(told.send(tell)),
+                Err(error) => shared.stop(PairError::Link(error)),
+            },
             Tag::Beat => {}
             Tag::Suspect => {
                 if let Ok(suspect) = frame.parse() {

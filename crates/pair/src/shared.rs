@@ -1,5 +1,6 @@
 //! Shared: what the threads of one site tell the one that decides, and it them.
 
+use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +24,10 @@ pub(crate) struct Shared {
     /// The other site has said its last word: the program has ended there.
     pub(crate) farewell: AtomicBool,
     lost: AtomicBool,
+    /// How the link has ended; empty where this site itself has given it up.
+    silence: Mutex<String>,
+    /// Milliseconds for which this command itself had no processor when it was to say that it is there.
+    stood: AtomicU64,
     /// The program stands, and somebody else is to relay.
     handing: AtomicBool,
     /// Primary: the newest event that the ledger has taken in.
@@ -66,6 +71,34 @@ impl Shared {
     /// Nothing is heard of the peer any more.
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// The link has failed: what `error` says is told with the loss.
+    pub(crate) fn lose_by(&self, error: &io::Error) {
+        let mut silence = self.silence.lock().expect("no panic under it");
+        if !self.has_lost() && !self.is_closing() {
+            *silence = match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    "no word from it within --lost-after".into()
+                }
+                io::ErrorKind::UnexpectedEof => "it has closed the link".into(),
+                _ => format!("the link has failed: {error}"),
+            };
+        }
+        self.lose();
+    }
+
+    /// Says how the link has ended, before the witness is asked.
+    pub(crate) fn tell_loss(&self) {
+        let silence = self.silence.lock().expect("no panic under it");
+        if silence.is_empty() {
+            return;
+        }
+        let stood = match self.stood.load(Ordering::Relaxed) {
+            0 => String::new(),
+            ms => format!("; this site itself had no processor for {ms} ms"),
+        };
+        eprintln!("steadfast pair: nothing more is heard of the other site: {silence}{stood}");
     }
 
     pub(crate) fn has_lost(&self) -> bool {
@@ -141,13 +174,24 @@ impl Shared {
     }
 }
 
-/// Says every now and then that this site is there.
+/// Says every now and then that this site is there. On a busy host this thread comes before all ordinary ones, where the user
+/// may have that: else the other site would take a lack of processors here for a loss.
 pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
     let pause = (lost_after / 5).min(Duration::from_millis(100));
+    let _ = steadfast_sys::cpu::run_first();
     while !shared.is_closing() && !shared.has_lost() {
-        if sender.send(Tag::Beat, &[]).is_err() {
-            shared.lose();
+        let began = Instant::now();
+        if let Err(error) = sender.send(Tag::Beat, &[]) {
+            shared.lose_by(&error);
         }
         std::thread::sleep(pause);
+        let took = began.elapsed();
+        let late = if took > lost_after / 2 {
+            took.as_millis()
+        } else {
+            0
+        };
+        let late = u64::try_from(late).unwrap_or(u64::MAX);
+        shared.stood.store(late, Ordering::Relaxed);
     }
 }

@@ -6,6 +6,7 @@ use steadfast_replica::site::Question;
 
 use super::Pair;
 use crate::arbiter::{Opinions, Verdict, judge};
+use crate::asks::{ANSWER, Silence};
 use crate::board::State;
 use crate::crew::Strand;
 use crate::error::PairError;
@@ -18,7 +19,8 @@ use crate::scrub::Suspect;
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
-const TELL_LIMIT: Duration = Duration::from_secs(10);
+/// For the secondary to do what the primary has done.
+const EVEN: Duration = Duration::from_secs(1);
 
 impl Pair<'_> {
     pub(super) fn decide(&mut self, strand: &Strand, question: Question) -> Result<(), PairError> {
@@ -56,21 +58,27 @@ impl Pair<'_> {
         }
     }
 
-    pub(super) fn ask(&self, ask: &Ask) -> Result<Tell, PairError> {
-        let lost = |()| {
-            PairError::Stopped(
+    fn ask(&mut self, ask: &Ask) -> Result<Tell, PairError> {
+        let answer = self
+            .send(ask)
+            .and_then(|()| self.asks.answer(ANSWER, || self.shared.has_lost()));
+        Err(PairError::Stopped(match answer {
+            Ok(Tell::Failed(why)) => format!("the primary cannot help: {why}"),
+            Ok(tell) => return Ok(tell),
+            Err(Silence::Lost) => {
                 "the two disks differ, and the primary is lost before it was said which is right"
-                    .into(),
-            )
-        };
-        self.sender.say(Tag::Ask, ask).map_err(|_| lost(()))?;
-        match self.tells.recv_timeout(TELL_LIMIT) {
-            Ok(Tell::Failed(why)) => Err(PairError::Stopped(format!(
-                "the primary cannot help: {why}"
-            ))),
-            Ok(tell) => Ok(tell),
-            Err(_) => Err(lost(())),
-        }
+                    .into()
+            }
+            Err(Silence::Late) => format!(
+                "the two disks differ, and the primary, which is there, has not answered for {} s",
+                ANSWER.as_secs()
+            ),
+        }))
+    }
+
+    fn send(&mut self, ask: &Ask) -> Result<(), Silence> {
+        let sender = self.sender;
+        self.asks.ask(ask, |asked| sender.say(Tag::Ask, asked))
     }
 
     fn read_differs(
@@ -131,13 +139,14 @@ impl Pair<'_> {
     }
 
     /// A page that some scrubber does not find as its ledger has it: both programs are held, and both devices looked at again.
-    pub(super) fn arbitrate_scrubbed(&self, suspect: &Suspect) -> Result<(), PairError> {
+    pub(super) fn arbitrate_scrubbed(&mut self, suspect: &Suspect) -> Result<(), PairError> {
         let began = Instant::now();
-        // The scrubber comes by again; a primary that is lost is noticed elsewhere.
+        // The scrubber comes by again; a primary that is lost is noticed elsewhere. One that answers late is not to be held.
         let Ok(Tell::Held(seq)) = self.ask(&Ask::Hold) else {
+            let _ = self.send(&Ask::Release);
             return Ok(());
         };
-        let deadline = began + TELL_LIMIT / 10;
+        let deadline = began + EVEN;
         while self.site.done() < seq && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -166,7 +175,8 @@ impl Pair<'_> {
             incident.tell(self.side.events.as_deref());
             let _ = self.sender.say(Tag::Incident, &incident);
         }
-        self.unless_lost(self.ask(&Ask::Release).map(|_| None))?;
+        let released = self.ask(&Ask::Release).map(|_| None);
+        self.unless_lost(released)?;
         Ok(())
     }
 
@@ -182,7 +192,7 @@ impl Pair<'_> {
     }
 
     fn page_differs(
-        &self,
+        &mut self,
         seq: u64,
         at: &Where,
         page: u64,
@@ -278,7 +288,7 @@ impl Pair<'_> {
     }
 
     /// Both devices hold the same page. Where one ledger vouches for it and the other one does not, that one's memory was damaged.
-    fn mend_ledger(&self, at: &Where, page: u64, opinions: &Opinions) -> Result<(), PairError> {
+    fn mend_ledger(&mut self, at: &Where, page: u64, opinions: &Opinions) -> Result<(), PairError> {
         let (path, digest) = (at.path.display().to_string(), opinions.primary);
         let vouches =
             [&opinions.primary_ledger, &opinions.secondary_ledger].map(|it| it.contains(&digest));
@@ -317,7 +327,7 @@ impl Pair<'_> {
 
     /// The primary's program was given wrong bytes, which it has not seen yet.
     fn correct(
-        &self,
+        &mut self,
         strand: &Strand,
         seq: u64,
         at: &Where,
