@@ -350,7 +350,7 @@ enum Action {
         /// False alarms of a program that reads so many pages
         #[arg(long, value_name = "PAGES", conflicts_with_all = ["hold", "servers", "micro", "postmark", "image"])]
         reads: Option<u64>,
-        /// The tests that cut the link, and that kill a site, so many times each
+        /// The tests that cut the link, and that kill a site, so many times each; gone on with where an earlier call stopped
         #[arg(long, value_name = "TIMES", conflicts_with_all = ["hold", "servers", "micro", "postmark", "image", "reads"])]
         lost: Option<u64>,
         #[arg(last = true, value_name = "SERVER")]
@@ -662,7 +662,9 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
     } else if let Some(pages) = *reads {
         Some(pair::reads(&program, pages, &place.join("pair"))?)
     } else if let Some(times) = *lost {
-        Some(pair::lost(times)?)
+        Some(pair::lost(times, &place, &mut |step| {
+            eprintln!("bench: {step}")
+        })?)
     } else {
         None
     };

@@ -8,12 +8,14 @@
 
 mod image;
 mod load;
+mod lost;
 mod micro;
 mod sites;
 mod wire;
 
 pub use image::{measure as image, reads};
 pub use load::{measure as load, postmark};
+pub use lost::lost;
 pub use micro::measure as micro;
 
 use std::fs;
@@ -76,36 +78,6 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
         Row::new(one.key, one.what, value, one.unit).within(low, high, one.n)
     };
     Ok(measured.into_iter().map(row).collect())
-}
-
-/// Runs the tests of crates/pair that cut the link and that kill a site, as root: the first wrong end fails them.
-///
-/// # Errors
-/// When a test fails.
-pub fn lost(times: u64) -> Result<Vec<Row>> {
-    let tests = [
-        (
-            "partitions",
-            "a_cut_link",
-            "two primaries, where the link is cut",
-        ),
-        (
-            "crashes",
-            "killed_at_any_moment",
-            "false alarms and lost commits, where a site is killed at any moment",
-        ),
-    ];
-    let times_text = times.to_string();
-    let status = Command::new("cargo")
-        .args(["test", "-q", "-p", "steadfast-pair", "--test", "pair", "--"])
-        .args(tests.map(|(_, filter, _)| filter))
-        .env("PAIR_CUTS", &times_text)
-        .env("PAIR_CRASHES", &times_text)
-        .stdout(std::process::Stdio::null())
-        .status()?;
-    ensure!(status.success(), "the tests: {status}");
-    let row = |(key, _, what)| Row::share(key, what, 0, times);
-    Ok(tests.into_iter().map(row).collect())
 }
 
 /// A line each.

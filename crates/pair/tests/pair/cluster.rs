@@ -66,7 +66,7 @@ impl Node {
         let mut command = Command::new("nsenter");
         command
             .args(["-t", &self.holder.id().to_string(), "-m", AGENT, action])
-            .env("OCF_RESKEY_binary", PAIR)
+            .env("OCF_RESKEY_binary", pair())
             .env("OCF_RESKEY_config", &self.config)
             .env("OCF_RESKEY_ledger", "/mnt/ledger")
             .env("OCF_RESKEY_directory", "/mnt/data")

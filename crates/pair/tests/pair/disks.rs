@@ -111,7 +111,7 @@ fn what_a_pair_cannot_do_is_refused_by_name() {
     assert!(ends.said().contains("the same command"), "{}", ends.said());
 
     // Both on the file system of the temporary directory.
-    let output = Command::new(PAIR)
+    let output = Command::new(pair())
         .args(["primary", "--peer", "127.0.0.1:1", "--ledger"])
         .arg(dir.join("ledger"))
         .arg("--data")
@@ -158,7 +158,7 @@ fn check_starts_nothing_and_tells_what_it_finds() {
         .wait_with_output()
         .expect("it ends");
     assert_eq!(output.status.code(), Some(121), "a script is no program");
-    let verify = Command::new(PAIR)
+    let verify = Command::new(pair())
         .args(["verify", "--ledger"])
         .arg(dir.join("none"))
         .output()

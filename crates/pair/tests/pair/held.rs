@@ -12,7 +12,7 @@ const CREW: [&str; 2] = ["crew", "serve"];
 /// How the demo ended, and what it said.
 fn turns(name: &str, flags: &[&str], server: &[&str]) -> (Option<i32>, String) {
     let dir = seed(&format!("held-{name}"));
-    let output = Command::new(PAIR)
+    let output = Command::new(pair())
         .args(["demo", "--turns"])
         .args(flags)
         .arg("--")

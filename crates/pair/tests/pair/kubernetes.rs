@@ -59,7 +59,7 @@ fn checked(with: &[String]) -> (Option<i32>, String) {
             &only,
             "--inh-caps",
             &only,
-            PAIR,
+            pair(),
             "check",
         ])
         .args([

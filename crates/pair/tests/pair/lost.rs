@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdin, Command};
 use std::time::{Duration, Instant};
 
 use crate::sites::*;
@@ -170,6 +170,8 @@ pub(crate) struct Wire {
     cut: std::sync::Arc<std::sync::atomic::AtomicBool>,
     /// Keeps what it has, for now.
     stalled: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// Changes a bit of what it has next.
+    flips: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Wire {
@@ -181,6 +183,8 @@ impl Wire {
         let is_cut = std::sync::Arc::clone(&cut);
         let stalled = std::sync::Arc::new(AtomicBool::new(false));
         let is_stalled = std::sync::Arc::clone(&stalled);
+        let flips = std::sync::Arc::new(AtomicBool::new(false));
+        let does_flip = std::sync::Arc::clone(&flips);
         std::thread::spawn(move || {
             let Ok((a, _)) = listener.accept() else {
                 return;
@@ -198,11 +202,15 @@ impl Wire {
                 );
                 let is_cut = std::sync::Arc::clone(&is_cut);
                 let is_stalled = std::sync::Arc::clone(&is_stalled);
+                let does_flip = std::sync::Arc::clone(&does_flip);
                 std::thread::spawn(move || {
                     let mut bytes = [0; 65536];
                     while let Ok(n) = from.read(&mut bytes) {
                         while is_stalled.load(Ordering::SeqCst) {
                             std::thread::sleep(Duration::from_millis(1));
+                        }
+                        if n > 0 && does_flip.swap(false, Ordering::SeqCst) {
+                            bytes[n - 1] ^= 1;
                         }
                         if n == 0
                             || is_cut.load(Ordering::SeqCst)
@@ -228,6 +236,7 @@ impl Wire {
             address,
             cut,
             stalled,
+            flips,
         }
     }
 
@@ -236,17 +245,113 @@ impl Wire {
             .store(stalled, std::sync::atomic::Ordering::SeqCst);
     }
 
+    fn flip(&self) {
+        self.flips.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+
     fn cut(&self) {
         self.cut.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 }
 
+/// The site that goes on, and what it is asked.
+struct Left<'a> {
+    to: &'a ChildStdin,
+    from: BufReader<&'a mut dyn Read>,
+}
+
+impl Left<'_> {
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("it answers");
+        line.trim_end().to_owned()
+    }
+
+    fn ask(&mut self, sql: &str) -> String {
+        writeln!(self.to, "{sql}").expect("it reads");
+        self.line()
+    }
+
+    /// It is alive, and has what somebody was told to be committed. `told`: what the lost site has said.
+    fn holds(&mut self, told: &str, round: u64) {
+        let mut told = told.contains("200");
+        let mut answer = self.ask("SELECT 'alive';");
+        while answer.parse::<u32>().is_ok() {
+            told |= answer == "200";
+            answer = self.line();
+        }
+        assert_eq!(answer, "alive", "round {round}");
+        let has = self.ask("SELECT count(*) || ' ' || sum(substr(b, -1) = 'x') FROM t;");
+        let steps = ["100 0", "200 0", "200 40"];
+        let may = if told { &steps[2..] } else { &steps };
+        assert!(may.contains(&has.as_str()), "round {round}: {has}");
+        assert_eq!(self.ask("PRAGMA integrity_check;"), "ok", "round {round}");
+    }
+}
+
+/// How many rounds, and from which one on: a round is a moment within the first 60 ms of a change.
+fn rounds(name: &str, few: u64) -> std::ops::Range<u64> {
+    let number = |name: &str, default| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let first = number("PAIR_FIRST", 0);
+    first..first + number(name, few)
+}
+
+fn moment(round: u64) -> Duration {
+    Duration::from_micros(7919 * round % 60_000)
+}
+
+/// Of the site that is lost, all that it has said; and the other one holds what it has to.
+fn lose_one(both: &mut Both, lost_is_a: bool, round: u64) {
+    let mut told = String::new();
+    if lost_is_a {
+        both.from.read_to_string(&mut told).expect("it has ended");
+        let mut from = both.b.stdout.take().expect("piped");
+        let mut left = Left {
+            to: both.b.stdin.as_ref().expect("piped"),
+            from: BufReader::new(&mut from),
+        };
+        left.holds(&told, round);
+        drop(both.b.stdin.take());
+    } else {
+        let mut left = Left {
+            to: both.to.as_ref().expect("open"),
+            from: BufReader::new(&mut both.from),
+        };
+        left.holds("", round);
+    }
+}
+
+/// Or what both have said.
+fn first_answer(both: &mut Both) -> String {
+    let answer = both.ask("SELECT count(*) FROM t;");
+    if !answer.is_empty() {
+        return answer;
+    }
+    both.wait();
+    let said = [both.a.stderr.take(), both.b.stderr.take()].map(|stderr| {
+        let mut said = String::new();
+        let read = stderr.map(|mut stderr| stderr.read_to_string(&mut said));
+        drop(read);
+        said
+    });
+    said.concat()
+}
+
+fn is_silent(ends: &Ends, round: u64) {
+    for alarm in ["disk of", "processor or memory", "ledger", "differ"] {
+        let said = ends.said();
+        assert!(!said.contains(alarm), "round {round}: {said}");
+    }
+}
+
+/// `PAIR_CUTS`: how many.
 #[test]
 fn a_cut_link_leaves_one_site_that_goes_on_and_never_two() {
     let dir = with_table("cut");
     let site = sqlite_site(&dir);
-    let rounds = std::env::var("PAIR_CUTS").map_or(3, |rounds| rounds.parse().expect("a number"));
-    for round in 0..rounds {
+    for round in rounds("PAIR_CUTS", 3) {
         let witness = Witness::new(&format!("cut-{round}"));
         let listen = format!("127.0.0.1:{}", free_port());
         let wire = Wire::to(listen.clone());
@@ -254,11 +359,11 @@ fn a_cut_link_leaves_one_site_that_goes_on_and_never_two() {
         let flags = witness.flags(600);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let mut both = Both::start_with(&site, &site, &listen, &wire.address, &flags);
-        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100", "round {round}");
+        assert_eq!(first_answer(&mut both), "100", "round {round}");
         // In the middle of work, from the second round on.
         if round > 0 {
             writeln!(both.to.as_ref().expect("open"), "{CHANGE}").expect("it reads");
-            std::thread::sleep(Duration::from_micros(7919 * round % 60_000));
+            std::thread::sleep(moment(round));
         }
         wire.cut();
         let deadline = Instant::now() + LIMIT;
@@ -272,52 +377,57 @@ fn a_cut_link_leaves_one_site_that_goes_on_and_never_two() {
             assert!(Instant::now() < deadline, "nobody stops");
             std::thread::sleep(Duration::from_millis(5));
         };
-        let ends = if primary_stopped {
-            let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
-            let mut answer = ask_secondary(&mut both.b, &mut from, "SELECT 'alive';");
-            while answer.parse::<u32>().is_ok() {
-                answer.clear();
-                from.read_line(&mut answer).expect("it answers");
-                answer = answer.trim_end().to_owned();
-            }
-            assert_eq!(answer, "alive", "round {round}");
-            drop(both.b.stdin.take());
-            both.end()
-        } else {
-            let mut answer = both.ask("SELECT 'alive';");
-            while answer.parse::<u32>().is_ok() {
-                let mut line = String::new();
-                both.from.read_line(&mut line).expect("it answers");
-                answer = line.trim_end().to_owned();
-            }
-            assert_eq!(answer, "alive", "round {round}");
-            both.end()
-        };
+        lose_one(&mut both, primary_stopped, round);
+        let ends = both.end();
         let mut codes = ends.codes();
         codes.sort_unstable();
-        assert_eq!(
-            codes,
-            [Some(0), Some(122)],
-            "round {round}: {}",
-            ends.said()
-        );
-        assert_eq!(
-            ends.said()
-                .matches("goes on alone, as the witness says")
-                .count(),
-            1,
-            "round {round}: {}",
-            ends.said()
-        );
-        assert_eq!(
-            ends.said()
-                .matches("the witness says that it goes on alone")
-                .count(),
-            1,
-            "round {round}: {}",
-            ends.said()
-        );
+        let said = ends.said();
+        assert_eq!(codes, [Some(0), Some(122)], "round {round}: {said}");
+        for once in [
+            "goes on alone, as the witness says",
+            "the witness says that it goes on alone",
+        ] {
+            assert_eq!(said.matches(once).count(), 1, "round {round}: {said}");
+        }
+        assert!(said.contains(SILENT), "round {round}: {said}");
+        is_silent(&ends, round);
     }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+const SILENT: &str = "nothing more is heard of the other site: no word from it";
+
+#[test]
+fn a_frame_that_is_changed_on_its_way_is_told_and_ends_the_link() {
+    let dir = with_table("changed");
+    let (site, witness) = (sqlite_site(&dir), Witness::new("changed"));
+    let listen = format!("127.0.0.1:{}", free_port());
+    let wire = Wire::to(listen.clone());
+    let flags = witness.flags(3000);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut both = Both::start_with(&site, &site, &listen, &wire.address, &flags);
+    assert_eq!(first_answer(&mut both), "100");
+    wire.flip();
+    let deadline = Instant::now() + LIMIT;
+    let lost_is_a = loop {
+        let ended = |child: &mut Child| child.try_wait().expect("a child").is_some();
+        if let Some(lost) = [ended(&mut both.a), ended(&mut both.b)]
+            .iter()
+            .position(|ended| *ended)
+        {
+            break lost == 0;
+        }
+        assert!(Instant::now() < deadline, "nobody stops");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    lose_one(&mut both, lost_is_a, 0);
+    let ends = both.end();
+    let mut codes = ends.codes();
+    codes.sort_unstable();
+    assert_eq!(codes, [Some(0), Some(122)], "{}", ends.said());
+    let line = "a frame of the link was changed on its way";
+    assert_eq!(ends.said().matches(line).count(), 1, "{}", ends.said());
+    is_silent(&ends, 0);
     fs::remove_dir_all(dir).expect("clean");
 }
 
@@ -326,49 +436,21 @@ fn a_cut_link_leaves_one_site_that_goes_on_and_never_two() {
 fn a_site_that_is_killed_at_any_moment_leaves_the_other_one_and_raises_no_alarm() {
     let dir = with_table("killed");
     let site = sqlite_site(&dir);
-    let rounds = std::env::var("PAIR_CRASHES").map_or(4, |text| text.parse().expect("a number"));
-    for round in 0..rounds {
+    for round in rounds("PAIR_CRASHES", 4) {
         let witness = Witness::new(&format!("killed-{round}"));
         let mut both = witnessed(&site, &witness);
-        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100", "round {round}");
+        assert_eq!(first_answer(&mut both), "100", "round {round}");
         writeln!(both.to.as_ref().expect("open"), "{CHANGE}").expect("it reads");
-        std::thread::sleep(Duration::from_micros(7919 * round % 60_000));
-        let leads = round % 2 == 0;
-        let ends = if leads {
-            both.b.kill().expect("a child");
-            let mut answer = both.ask("SELECT 'alive';");
-            while answer.parse::<u32>().is_ok() {
-                let mut line = String::new();
-                both.from.read_line(&mut line).expect("it answers");
-                answer = line.trim_end().to_owned();
-            }
-            assert_eq!(answer, "alive", "round {round}");
-            assert_eq!(both.ask("PRAGMA integrity_check;"), "ok", "round {round}");
-            both.end()
-        } else {
-            both.a.kill().expect("a child");
-            let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
-            let mut answer = ask_secondary(&mut both.b, &mut from, "SELECT 'alive';");
-            while answer.parse::<u32>().is_ok() {
-                answer.clear();
-                from.read_line(&mut answer).expect("it answers");
-                answer.truncate(answer.trim_end().len());
-            }
-            assert_eq!(answer, "alive", "round {round}");
-            let sound = ask_secondary(&mut both.b, &mut from, "PRAGMA integrity_check;");
-            assert_eq!(sound, "ok", "round {round}");
-            drop(both.b.stdin.take());
-            both.end()
-        };
-        let code = ends.codes()[usize::from(!leads)];
+        std::thread::sleep(moment(round));
+        let lost_is_a = round % 2 == 1;
+        let lost = if lost_is_a { &mut both.a } else { &mut both.b };
+        lost.kill().expect("a child");
+        lost.wait().expect("a child");
+        lose_one(&mut both, lost_is_a, round);
+        let ends = both.end();
+        let code = ends.codes()[usize::from(lost_is_a)];
         assert_eq!(code, Some(0), "round {round}: {}", ends.said());
-        for alarm in ["disk of", "processor or memory", "ledger", "differ"] {
-            assert!(
-                !ends.said().contains(alarm),
-                "round {round}: {}",
-                ends.said()
-            );
-        }
+        is_silent(&ends, round);
     }
     fs::remove_dir_all(dir).expect("clean");
 }

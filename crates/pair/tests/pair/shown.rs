@@ -7,7 +7,7 @@ use crate::sites::*;
 
 /// What it says, and that none of its loop devices is left. Those of others are the machine's.
 fn demo(more: &[&str]) -> Output {
-    let child = Command::new(PAIR)
+    let child = Command::new(pair())
         .arg("demo")
         .args(more)
         .stdin(Stdio::null())

@@ -8,7 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) const PAIR: &str = env!("CARGO_BIN_EXE_steadfast-pair");
+/// The program: the one beside the tests, or a copy that stays as it is while others are built (`bench pair --lost`).
+pub(crate) fn pair() -> &'static str {
+    static PROGRAM: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        std::env::var("STEADFAST_PAIR")
+            .unwrap_or_else(|_| env!("CARGO_BIN_EXE_steadfast-pair").to_owned())
+    })
+}
+
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Held by whoever runs a demo: loop devices are the machine's, and tests count them.
@@ -123,7 +131,7 @@ pub(crate) fn start_as(
         command.args(["--user", "--map-root-user"]);
     }
     command
-        .args(["--", "sh", "-c", &script, "sh", PAIR, side])
+        .args(["--", "sh", "-c", &script, "sh", pair(), side])
         .args(more);
     command
         .args(["--ledger", "/mnt/ledger", "--data", "/mnt/data", "--"])

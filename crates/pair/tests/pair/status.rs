@@ -19,7 +19,7 @@ fn told(child: &Child, args: &[&str]) -> Output {
         } else {
             &["--user", "--preserve-credentials"]
         })
-        .args(["--", PAIR])
+        .args(["--", pair()])
         .args(args)
         .args(["--ledger", "/mnt/ledger"])
         .output();
@@ -140,7 +140,7 @@ fn a_site_that_is_held_says_so_and_one_that_does_not_run_is_told_from_it() {
     assert_eq!(both.ask("SELECT 2;"), "2");
     let ends = both.end();
     assert_eq!(ends.a.status.code(), Some(0), "{}", ends.said());
-    let silent = Command::new(PAIR)
+    let silent = Command::new(pair())
         .args(["status", "--ledger"])
         .arg(&dir)
         .output()

@@ -9,7 +9,7 @@ use crate::sites::*;
 /// Status, and what the command says.
 fn order(what: &str, of: &Child) -> (Option<i32>, String) {
     let ledger = format!("/proc/{}/root/mnt/ledger", of.id());
-    let output = Command::new(PAIR)
+    let output = Command::new(pair())
         .args([what, "--ledger", &ledger])
         .output()
         .expect("it runs");
@@ -70,7 +70,7 @@ fn what_a_client_has_sent_and_nobody_has_read_goes_along() {
     }
     let _alone = DEMO.lock();
     let dir = seed("sink");
-    let output = Command::new(PAIR)
+    let output = Command::new(pair())
         .args(["demo", "--turns", "--lost-after", "2000", "--"])
         .arg(built(&dir, "sink"))
         .output()
