@@ -10,7 +10,7 @@
 
 use std::net::IpAddr;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Kind, Place, Site, Step};
 use steadfast_sys::address::{Alias, Announcer};
@@ -23,23 +23,46 @@ use crate::page::{PAGE, page_digest};
 use crate::shared::Shared;
 use crate::witness::Witness;
 
-/// Asks the witness until it answers; the program is held meanwhile. `round` is called each time.
+/// With `--prefer-primary`, of a witness that does not answer.
+const PREFERRED_AFTER: Duration = Duration::from_secs(5);
+
+/// By whose word a site goes on alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    Witness,
+    /// `--prefer-primary`.
+    User,
+}
+
+/// Asks the witness until it answers; the program is held meanwhile. `round` is called each time. `site`: A leads.
 pub(crate) fn decide(
     side: &Side,
     run: &str,
     site: char,
     mut round: impl FnMut(),
-) -> Result<(), PairError> {
+) -> Result<Word, PairError> {
     let witness = Witness::of(side)?;
+    let preferred = side.prefer_primary && site == 'A';
     if matches!(witness, Witness::None) {
-        return Err(PairError::Lost);
+        return if preferred {
+            Ok(Word::User)
+        } else {
+            Err(PairError::Lost)
+        };
     }
+    let began = Instant::now();
     let mut told = false;
     loop {
         round();
         match witness.claim(run, site) {
-            Ok(true) => return Ok(()),
+            Ok(true) => return Ok(Word::Witness),
             Ok(false) => return Err(PairError::Outvoted),
+            Err(error) if preferred && began.elapsed() > PREFERRED_AFTER => {
+                eprintln!(
+                    "steadfast pair: the witness does not answer ({error}), and the user prefers this site: if the other one reaches the witness, both go on"
+                );
+                return Ok(Word::User);
+            }
             Err(error) => {
                 if !told {
                     eprintln!(

@@ -63,6 +63,11 @@ pub(crate) struct Side {
     /// https://HOST:PORT, etcd, or none: the loss of a site then stops the program
     #[arg(long, value_name = "URL", default_value = "none")]
     pub(crate) witness: String,
+    /// Where no witness answers for 5 s, or none was given, the primary goes on alone, and the secondary does not. The risk: a
+    /// secondary that reaches the witness which the primary does not reach goes on as well, and two programs serve. Both sites
+    /// have to be told the same
+    #[arg(long)]
+    pub(crate) prefer_primary: bool,
     /// With https: the authority of etcd's certificate, in PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) witness_ca: Option<PathBuf>,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use steadfast_replica::site::{End, News, Part, Place, Site, Step};
 use steadfast_sys::manager::Manager;
 
-use crate::alone::{self, Address};
+use crate::alone::{self, Address, Word};
 use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
 use crate::control::{self, Outcome};
@@ -57,8 +57,8 @@ enum Paired {
 /// Why two sites are two no more.
 enum Parted {
     Ended(End),
-    /// The other one is lost, and the witness has given the program to this one.
-    Lost,
+    /// The other one is lost, and the witness, or the user, has given the program to this one.
+    Lost(Word),
     /// It has said that it leaves.
     Left,
     /// It leads.
@@ -152,7 +152,12 @@ impl Leading<'_> {
             Parted::Ended(end) => return Ok(Paired::Ended(Outcome::Ended(end))),
             Parted::HandedOver(What::Switch) => return Ok(Paired::Ended(Outcome::Follows)),
             Parted::HandedOver(What::Detach) => return Ok(Paired::Ended(Outcome::Left)),
-            Parted::Lost => "the secondary is lost; this site goes on alone, as the witness says",
+            Parted::Lost(Word::Witness) => {
+                "the secondary is lost; this site goes on alone, as the witness says"
+            }
+            Parted::Lost(Word::User) => {
+                "the secondary is lost; this site goes on alone, as --prefer-primary says"
+            }
             Parted::Left => "the secondary has left, as it was asked to; this site goes on alone",
         };
         eprintln!("steadfast pair: {why}");
@@ -254,13 +259,13 @@ impl Leading<'_> {
                 shared.tell_loss();
                 self.board.set(State::Held);
                 self.crew.hold();
-                alone::decide(self.side, name, 'A', || {
+                let word = alone::decide(self.side, name, 'A', || {
                     self.board.tick();
                     self.notify.tick(true, State::Held.name());
                 })?;
                 self.board.go_alone();
                 self.crew.go_alone();
-                return Ok(Parted::Lost);
+                return Ok(Parted::Lost(word));
             }
             if ended.is_some() {
                 std::thread::sleep(Duration::from_millis(1));

@@ -324,6 +324,9 @@ pub(crate) struct Greeting {
     /// Who the program runs as, and its umask: rights and owners of its files follow from them.
     #[serde(default)]
     pub(crate) user: String,
+    /// The primary goes on where no witness answers.
+    #[serde(default)]
+    pub(crate) prefer_primary: bool,
     /// Which site's files are right, where they differ.
     #[serde(default)]
     pub(crate) right: Option<Right>,
@@ -342,7 +345,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 14] = [
+        let rows: [(&'static str, String, String); 15] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -375,6 +378,11 @@ impl Greeting {
                 other.data.join(" "),
             ),
             ("witness", self.witness.clone(), other.witness.clone()),
+            (
+                "word on who is preferred (--prefer-primary)",
+                self.prefer_primary.to_string(),
+                other.prefer_primary.to_string(),
+            ),
             ("user and umask", self.user.clone(), other.user.clone()),
             (
                 "word on whose files are right (--right)",

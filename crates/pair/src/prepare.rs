@@ -148,6 +148,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
             .collect(),
         data: data.iter().map(|dir| dir.display().to_string()).collect(),
         witness: side.witness.clone(),
+        prefer_primary: side.prefer_primary,
         user: ["Uid", "Gid", "Umask"]
             .map(|field| first_line("/proc/self/status", field).replace('\t', " "))
             .join(", "),

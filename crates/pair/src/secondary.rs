@@ -256,7 +256,8 @@ impl Follower<'_> {
             decided = alone::decide(side, &name, 'B', || {
                 board.tick();
                 notify.tick(true, State::Held.name());
-            });
+            })
+            .map(drop);
             shared.lose();
         } else {
             shared.close();

@@ -164,6 +164,52 @@ fn a_primary_that_was_frozen_finds_itself_outvoted_and_says_nothing_more() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+#[test]
+fn a_preferred_primary_goes_on_without_a_witness_and_a_secondary_never_does() {
+    let dir = with_table("preferred");
+    let site = sqlite_site(&dir);
+    let address = || format!("127.0.0.1:{}", free_port());
+    let pair = |flags: &[&str]| {
+        let at = address();
+        let mut both = Both::start_with(&site, &site, &at, &at, flags);
+        assert_eq!(first_answer(&mut both), "100");
+        both
+    };
+    let mut both = pair(&["--prefer-primary"]);
+    both.b.kill().expect("a child");
+    assert_eq!(both.ask("SELECT count(*)+1 FROM t;"), "101");
+    let ends = both.end();
+    assert_eq!(ends.a.status.code(), Some(0), "{}", ends.said());
+    let line = "goes on alone, as --prefer-primary says";
+    assert!(ends.said().contains(line), "{}", ends.said());
+
+    let mut both = pair(&["--prefer-primary"]);
+    both.a.kill().expect("a child");
+    let ends = both.end();
+    assert_eq!(ends.b.status.code(), Some(122), "{}", ends.said());
+
+    let witness = Witness::new("preferred");
+    let flags = witness.flags(1000);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut both = pair(&[&flags[..], &["--prefer-primary"]].concat());
+    drop(witness);
+    both.b.kill().expect("a child");
+    assert_eq!(both.ask("SELECT count(*)+1 FROM t;"), "101");
+    let ends = both.end();
+    assert_eq!(ends.a.status.code(), Some(0), "{}", ends.said());
+    let risk = "if the other one reaches the witness, both go on";
+    assert!(ends.said().contains(risk), "{}", ends.said());
+
+    // Both sites have to be told the same.
+    let at = address();
+    let b = start(&site, "secondary", &["--listen", &at]);
+    let a = start(&site, "primary", &["--peer", &at, "--prefer-primary"]);
+    let ends = Both::with(a, b).end();
+    assert_eq!(ends.codes(), [Some(121); 2], "{}", ends.said());
+    assert!(ends.said().contains("--prefer-primary"), "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// Between the two sites; cut, it says nothing and closes nothing.
 pub(crate) struct Wire {
     pub(crate) address: String,
