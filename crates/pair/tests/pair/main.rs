@@ -11,6 +11,7 @@ mod cluster;
 mod disks;
 mod held;
 mod join;
+mod kinds;
 mod kubernetes;
 mod lost;
 mod names;

@@ -1,0 +1,164 @@
+/* Reads and writes a file by every kind of call. A line of standard input names a kind; the answer is a digest of all that was read, or
+ * what became of the write. kinds FILE */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define MOST (64 * PAGE)
+
+static char bytes[MOST] __attribute__((aligned(PAGE)));
+
+static size_t size(int fd)
+{
+	struct stat st;
+	return fstat(fd, &st) ? 0 : (size_t)st.st_size;
+}
+
+/* In odd pieces, so that they cross pages. */
+static ssize_t all(const char *kind, int fd, size_t n)
+{
+	size_t at = 0;
+	while (at < n) {
+		size_t left = n - at, piece = left < 5000 ? left : 5000;
+		struct iovec v[2] = { { bytes + at, piece / 3 }, { bytes + at + piece / 3, piece - piece / 3 } };
+		off_t off = (off_t)at;
+		ssize_t got = -1;
+		if (!strcmp(kind, "read"))
+			got = read(fd, bytes + at, piece);
+		else if (!strcmp(kind, "pread"))
+			got = pread(fd, bytes + at, piece, off);
+		else if (!strcmp(kind, "readv"))
+			got = readv(fd, v, 2);
+		else if (!strcmp(kind, "preadv"))
+			got = preadv(fd, v, 2, off);
+		else if (!strcmp(kind, "preadv2"))
+			got = preadv2(fd, v, 2, off, 0);
+		else if (!strcmp(kind, "direct"))
+			got = pread(fd, bytes + at, MOST - at, off);
+		if (got <= 0)
+			return -1;
+		at += (size_t)got;
+	}
+	return (ssize_t)at;
+}
+
+/* As programs do: what the kernel refuses is read. */
+static ssize_t handed(const char *kind, int fd, size_t n)
+{
+	int ends[2];
+	ssize_t got = -1;
+	if (pipe(ends))
+		return -1;
+	size_t at = 0;
+	while (at < n) {
+		off_t off = (off_t)at;
+		if (!strcmp(kind, "sendfile"))
+			got = sendfile(ends[1], fd, &off, PAGE);
+		else
+			got = splice(fd, &off, ends[1], NULL, PAGE, 0);
+		if (got < 0) {
+			got = pread(fd, bytes + at, PAGE, (off_t)at);
+			if (got <= 0)
+				return -1;
+		} else if (got > 0 && read(ends[0], bytes + at, (size_t)got) != got) {
+			return -1;
+		}
+		at += (size_t)got;
+	}
+	close(ends[0]);
+	close(ends[1]);
+	return (ssize_t)at;
+}
+
+static int put(const char *kind, const char *path, unsigned round)
+{
+	int direct = !strcmp(kind, "direct"), appends = !strcmp(kind, "append");
+	int fd = open(path, O_RDWR | (direct ? O_DIRECT : 0) | (appends ? O_APPEND : 0) | (!strcmp(kind, "sync") ? O_SYNC : 0));
+	if (fd < 0)
+		return 0;
+	memset(bytes, 'a' + (int)(round % 26), PAGE * 3);
+	struct iovec v[2] = { { bytes, 700 }, { bytes + 700, 4400 } };
+	off_t at = 1000 + 100 * (off_t)round;
+	ssize_t done = -1;
+	if (!strcmp(kind, "write") || !strcmp(kind, "sync"))
+		done = lseek(fd, at, SEEK_SET) == at ? write(fd, bytes, 5100) : -1;
+	else if (!strcmp(kind, "pwrite"))
+		done = pwrite(fd, bytes, 5100, at);
+	else if (!strcmp(kind, "writev"))
+		done = lseek(fd, at, SEEK_SET) == at ? writev(fd, v, 2) : -1;
+	else if (!strcmp(kind, "pwritev"))
+		done = pwritev(fd, v, 2, at);
+	else if (!strcmp(kind, "pwritev2"))
+		done = pwritev2(fd, v, 2, at, 0);
+	else if (appends)
+		done = write(fd, bytes, 5100);
+	else if (direct)
+		done = pwrite(fd, bytes, 2 * PAGE, PAGE) == 2 * PAGE ? 5100 : -1;
+	else if (!strcmp(kind, "shorter"))
+		done = ftruncate(fd, (off_t)size(fd) - 3000) ? -1 : 5100;
+	else if (!strcmp(kind, "longer"))
+		done = ftruncate(fd, (off_t)size(fd) + 9000) ? -1 : 5100;
+	else if (!strcmp(kind, "beyond"))
+		done = pwrite(fd, bytes, 5100, (off_t)size(fd) + 6000);
+	else if (!strcmp(kind, "room"))
+		done = fallocate(fd, 0, (off_t)size(fd), 5000) ? -1 : 5100;
+	else if (!strcmp(kind, "over")) {
+		/* A new file takes the name of the old one. */
+		char other[200];
+		snprintf(other, sizeof other, "%s.new", path);
+		int to = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+		ssize_t n = pread(fd, bytes, MOST, 0);
+		bytes[0] ^= 1;
+		done = to >= 0 && write(to, bytes, (size_t)n) == n && !fsync(to) && !rename(other, path) ? 5100 : -1;
+		close(to);
+	} else if (!strcmp(kind, "nameless")) {
+		/* What has no name is read and written on. */
+		char other[200];
+		snprintf(other, sizeof other, "%s.gone", path);
+		int to = open(other, O_RDWR | O_CREAT | O_EXCL, 0600);
+		done = to >= 0 && pwrite(to, bytes, 5100, 100) == 5100 && !unlink(other) && pwrite(to, bytes, 300, 50) == 300 &&
+				       pread(to, bytes, MOST, 0) == 5200 && bytes[49] == 0 && bytes[50] != 0
+			       ? 5100
+			       : -1;
+		close(to);
+	}
+	close(fd);
+	return done == 5100;
+}
+
+int main(int words, char **word)
+{
+	char line[64];
+	unsigned round = 0;
+	if (words != 2)
+		return 1;
+	while (fgets(line, sizeof line, stdin)) {
+		line[strcspn(line, "\n")] = 0;
+		round++;
+		if (!strncmp(line, "put ", 4)) {
+			int right = put(line + 4, word[1], round);
+			printf("%s %s\n", line, right ? "done" : strerror(errno));
+		} else {
+			int fd = open(word[1], O_RDONLY | (strcmp(line, "direct") ? 0 : O_DIRECT));
+			size_t n = size(fd);
+			memset(bytes, 0, sizeof bytes);
+			ssize_t got = !strcmp(line, "sendfile") || !strcmp(line, "splice") ? handed(line, fd, n) : all(line, fd, n);
+			uint64_t sum = 0xcbf29ce484222325u;
+			for (ssize_t i = 0; i < got; i++)
+				sum = (sum ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+			printf("%s %zd %016llx\n", line, got, (unsigned long long)sum);
+			close(fd);
+		}
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -1,0 +1,141 @@
+//! Every kind of call that reads or writes a file: what it brings is compared and repaired, and both disks hold what the program
+//! alone would have written.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::sites::*;
+
+const PAGE: u64 = 4096;
+const READS: [&str; 8] = [
+    "read", "pread", "readv", "preadv", "preadv2", "direct", "sendfile", "splice",
+];
+const WRITES: [&str; 13] = [
+    "write", "pwrite", "writev", "pwritev", "pwritev2", "append", "direct", "sync", "shorter",
+    "longer", "beyond", "room", "over",
+];
+
+/// Six pages, and a part of a seventh.
+fn with_file(name: &str) -> (PathBuf, PathBuf) {
+    let dir = seed(name);
+    let program = built(&dir, "kinds");
+    let data = dir.join("data");
+    fs::create_dir_all(&data).expect("a directory");
+    let bytes: Vec<u8> = (0..6 * 4096 + 1234_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0])
+        .collect();
+    fs::write(data.join("f"), bytes).expect("a file");
+    (dir, program)
+}
+
+fn site(data: &Path, program: &Path) -> Site {
+    Site {
+        command: vec![program.display().to_string(), "f".to_owned()],
+        ..sqlite_site(data)
+    }
+}
+
+/// What the program alone answers, and the file that it leaves.
+fn bare(dir: &Path, program: &Path, lines: &str) -> (String, Vec<u8>) {
+    let own = dir.join("bare");
+    let _ = fs::remove_dir_all(&own);
+    fs::create_dir_all(&own).expect("a directory");
+    fs::copy(dir.join("data/f"), own.join("f")).expect("a copy");
+    let mut child = Command::new(program)
+        .arg("f")
+        .current_dir(&own)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut to = child.stdin.take().expect("piped");
+    to.write_all(lines.as_bytes()).expect("it reads");
+    drop(to);
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (said, fs::read(own.join("f")).expect("a file"))
+}
+
+#[test]
+fn what_any_kind_of_read_brings_from_a_wrong_page_of_either_disk_is_repaired() {
+    let (dir, program) = with_file("reads");
+    let site = site(&dir.join("data"), &program);
+    let (right, _) = bare(&dir, &program, &(READS.join("\n") + "\n"));
+    let right: Vec<&str> = right.lines().collect();
+    assert_eq!(right.len(), READS.len());
+    let mut both = Both::start(&site, &site);
+    for (kind, right) in READS.iter().zip(right) {
+        assert_eq!(both.ask(kind), right, "nothing is wrong");
+        for struck in ["A", "B"] {
+            let child = if struck == "A" { &both.a } else { &both.b };
+            let path = format!("/proc/{}/root/mnt/data/f", child.id());
+            let mut open = fs::OpenOptions::new();
+            let file = open.read(true).write(true).open(path).expect("a file");
+            // In the middle, and in the page that the file's end cuts.
+            for at in [2 * PAGE + 7, 6 * PAGE + 1000] {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, at).expect("inside");
+                file.write_all_at(&[byte[0] ^ 16], at).expect("stored");
+            }
+            assert_eq!(both.ask(kind), right, "{kind} on {struck}");
+        }
+        assert_eq!(both.ask(kind), right, "{kind}: again");
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0); 2], "{}", ends.said());
+    for (of, with) in [("A", "B"), ("B", "A")] {
+        for page in [2, 6] {
+            let line = format!("disk of {of}, f page {page}, ledger agrees with {with}");
+            let told = ends.said().matches(&line).count();
+            assert_eq!(told, 2 * READS.len(), "{line}: {}", ends.said());
+        }
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn what_any_kind_of_write_stores_is_on_both_disks_and_in_both_ledgers() {
+    let (dir, program) = with_file("writes");
+    let site = site(&dir.join("data"), &program);
+    let lines: Vec<String> = WRITES
+        .iter()
+        .chain(&["nameless"])
+        .flat_map(|kind| [format!("put {kind}"), "pread".to_owned()])
+        .collect();
+    let (right, whole) = bare(&dir, &program, &(lines.join("\n") + "\n"));
+    let mut both = Both::start(&site, &site);
+    for (line, right) in lines.iter().zip(right.lines()) {
+        assert_eq!(both.ask(line), right);
+        assert!(
+            !line.starts_with("put") || right.ends_with("done"),
+            "{right}"
+        );
+    }
+    let path = |child: &std::process::Child| format!("/proc/{}/root/mnt/data/f", child.id());
+    for child in [&both.a, &both.b] {
+        assert_eq!(fs::read(path(child)).expect("a file"), whole);
+    }
+    // The ledgers have followed: each page is vouched for.
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path(&both.b));
+    let file = file.expect("a file");
+    let pages = (whole.len() as u64).div_ceil(PAGE);
+    for page in 0..pages {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, page * PAGE).expect("inside");
+        file.write_all_at(&[!byte[0]], page * PAGE).expect("stored");
+    }
+    let last = right.lines().last().expect("an answer");
+    assert_eq!(both.ask("pread"), last);
+    assert_eq!(fs::read(path(&both.b)).expect("a file"), whole);
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0); 2], "{}", ends.said());
+    let told = ends.said().matches("disk of B, f page").count() as u64;
+    assert_eq!(told, 2 * pages, "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
