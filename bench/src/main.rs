@@ -338,7 +338,7 @@ enum Action {
         /// The paper's micro-benchmark: its variants and a pair over `steadfast run`, beside its Table 1
         #[arg(long, conflicts_with_all = ["hold", "servers"])]
         micro: bool,
-        /// pgbench and Apache, over two bare copies
+        /// pgbench, Apache and lighttpd, over two bare copies
         #[arg(long, conflicts_with = "hold")]
         servers: bool,
         /// Debian's Postmark, over two bare copies
@@ -353,6 +353,12 @@ enum Action {
         /// The tests that cut the link, and that kill a site, so many times each; gone on with where an earlier call stopped
         #[arg(long, value_name = "TIMES", conflicts_with_all = ["hold", "servers", "micro", "postmark", "image", "reads"])]
         lost: Option<u64>,
+        /// How the host of a server is lost: its power, its cable, or its processes stand still
+        #[arg(long, default_value = "power", value_parser = ["power", "cable", "freeze"], requires = "server")]
+        lose: String,
+        /// With --servers: only loads whose names begin so (pgbench.1, pgbench.4, apache, lighttpd)
+        #[arg(long, value_name = "NAME", default_value = "", requires = "servers")]
+        only: String,
         #[arg(last = true, value_name = "SERVER")]
         server: Vec<String>,
     },
@@ -636,6 +642,8 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         image,
         reads,
         lost,
+        lose,
+        only,
         server,
     } = action
     else {
@@ -676,6 +684,7 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         let rows = pair::load(
             &program,
             common.pairs,
+            only,
             Path::new("/tmp/steadfast-bench-pair"),
         )?;
         return Ok(Outcome::new(&rows, pair::render(&rows), true)?.keeping(rows));
@@ -684,6 +693,7 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         program,
         rounds: common.pairs,
         hold: *hold,
+        lose: lose.clone(),
         server: server.clone(),
         place,
     })?;

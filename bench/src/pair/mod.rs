@@ -35,6 +35,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Holding acknowledgements back, with a server that takes bytes.
     pub hold: bool,
+    /// How the host of a server is lost: power, cable or freeze.
+    pub lose: String,
     /// The server; none: commits of sqlite3.
     pub server: Vec<String>,
     /// Where the file of `steadfast-pair` goes.
@@ -66,7 +68,9 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
         .arg(&file);
     command.args(plan.hold.then_some("--hold"));
     if !plan.server.is_empty() {
-        command.arg("--").args(&plan.server);
+        command
+            .args(["--lose", &plan.lose, "--"])
+            .args(&plan.server);
     }
     let status = command.stdout(std::process::Stdio::null()).status();
     let status =

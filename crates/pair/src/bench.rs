@@ -10,7 +10,7 @@
 use std::fs;
 use std::time::Instant;
 
-use crate::cli::{Bench, Demo, Switch};
+use crate::cli::{Bench, Demo, Lose, Switch};
 use crate::error::PairError;
 use crate::hosts::{Host, Images, SCHEMA, Scratch, check, connect, sqlite};
 use crate::turns;
@@ -119,11 +119,20 @@ fn outages(options: &Bench) -> Result<u8, PairError> {
     let (middle, low, high) = median(&outages);
     let (pause, pause_low, pause_high) = median(&pauses);
     let worst = outages.iter().copied().fold(0.0, f64::max);
+    let key = |name: &str| match options.lose {
+        Lose::Power => format!("outage.{name}"),
+        Lose::Cable => format!("outage.cable.{name}"),
+        Lose::Freeze => format!("outage.freeze.{name}"),
+    };
+    let returned = match options.lose {
+        Lose::Power => "return.pause".to_owned(),
+        _ => key("return"),
+    };
     let rows = serde_json::json!([
-        { "key": "outage.median", "what": "a download stands still when its host dies, between two reads of a client that always reads", "value": middle, "low": low, "high": high, "unit": "ms", "n": n },
-        { "key": "outage.worst", "what": "the longest of these", "value": worst, "low": worst, "high": worst, "unit": "ms", "n": n },
-        { "key": "return.pause", "what": "the program stands still when its other host comes back", "value": pause, "low": pause_low, "high": pause_high, "unit": "ms", "n": n },
-        { "key": "outage.wrong", "what": "downloads that did not complete, or were wrong", "value": wrong, "low": wrong, "high": wrong, "unit": "", "n": n },
+        { "key": key("median"), "what": "a download stands still when its host dies, between two reads of a client that always reads", "value": middle, "low": low, "high": high, "unit": "ms", "n": n },
+        { "key": key("worst"), "what": "the longest of these", "value": worst, "low": worst, "high": worst, "unit": "ms", "n": n },
+        { "key": returned, "what": "the program stands still when its other host comes back", "value": pause, "low": pause_low, "high": pause_high, "unit": "ms", "n": n },
+        { "key": key("wrong"), "what": "downloads that did not complete, or were wrong", "value": wrong, "low": wrong, "high": wrong, "unit": "", "n": n },
     ]);
     write(options, &rows)?;
     println!("{rows:#}");
