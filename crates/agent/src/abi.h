@@ -240,9 +240,9 @@ struct sf_note {
 	uint32_t kind;
 	int32_t fd;
 	uint64_t off; /* of the file; NAME: the call */
-	uint64_t len; /* bytes moved; OPEN: the file's size; DUP: the old descriptor; NAME: the length that truncate(2) gives */
+	uint64_t len; /* bytes moved; OPEN: the file's size; DUP: the old descriptor; NAME: a length, or flags */
 	uint32_t extra_off, extra_len; /* of the result's payload: names, or pages as they were and the bytes written */
-	uint32_t parts; /* WRITE, TRUNCATE: 1 a first page, 2 a last page comes before the bytes */
+	uint32_t parts; /* WRITE, TRUNCATE: 1 a first page, 2 a last page comes before the bytes, 4 it is as it is after */
 	uint32_t class;
 	uint64_t spare[2];
 } __attribute__((aligned(64)));

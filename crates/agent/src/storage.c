@@ -176,7 +176,8 @@ static u32 mute; /* connections are set up, and nobody has heard of them yet */
 #define STAMP_LEAP 2200000u /* ms: above INT_MAX / 1000 */
 
 static struct {
-	u8 head[PAGE], tail[PAGE]; /* pages that a write covers in part, as they were before it */
+	u8 head[PAGE] __attribute__((aligned(512))),
+		tail[PAGE]; /* pages that a write covers in part, as they were before it; direct I/O reads here */
 	u64 off;
 	u32 has_head, has_tail;
 } old;
@@ -205,6 +206,14 @@ static int is_read(u32 nr)
 static int is_open(u32 nr)
 {
 	return nr == NR_open || nr == NR_openat || nr == NR_creat || nr == NR_openat2;
+}
+
+static u64 open_flags(u32 nr, const u64 a[6])
+{
+	u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : nr == NR_creat ? 01101 : 0;
+	if (nr == NR_openat2 && sf_user_bytes(&flags, a[2], sizeof flags) < 0) /* struct open_how */
+		return 0;
+	return flags;
 }
 
 static int is_on_disk(u64 fd)
@@ -343,15 +352,26 @@ static u64 write_bytes(u32 nr, const u64 a[6])
 	return nr == NR_write || nr == NR_pwrite64 ? a[2] : vector_bytes(a[1], a[2]);
 }
 
+/* open(2) and pwrite(2): such a file, or RWF_APPEND, has bytes added at its end, whatever place the call names. */
+static int appends(u32 nr, const u64 a[6])
+{
+	if (!is_write(nr))
+		return 0;
+	const u64 flags = nr == NR_pwritev2 ? a[5] : 0;
+	if (flags & 0x30 /* RWF_APPEND, RWF_NOAPPEND */)
+		return (flags & 0x10) != 0;
+	s64 of = sys2(NR_fcntl, (u32)a[0], 3 /* F_GETFL */);
+	return of > 0 && (of & O_APPEND);
+}
+
 static u64 place_of(u32 nr, const u64 a[6])
 {
+	struct stat st;
+	if (appends(nr, a) && sys2(NR_fstat, (u32)a[0], &st) == 0)
+		return (u64)st.size;
 	if (nr == NR_pwrite64 || nr == NR_pread64 || nr == NR_pwritev || nr == NR_preadv ||
 	    ((nr == NR_pwritev2 || nr == NR_preadv2) && a[3] != ~0ull))
 		return a[3];
-	s64 flags = is_write(nr) ? sys2(NR_fcntl, (u32)a[0], 3 /* F_GETFL */) : 0;
-	struct stat st;
-	if (flags > 0 && (flags & O_APPEND) && sys2(NR_fstat, (u32)a[0], &st) == 0)
-		return (u64)st.size;
 	s64 at = sys3(NR_lseek, (u32)a[0], 0, 1 /* SEEK_CUR */);
 	return at < 0 ? 0 : (u64)at;
 }
@@ -382,7 +402,7 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 		err = EOPNOTSUPP;
 	if (nr == NR_mmap && (a[3] & 3) == 3 /* MAP_SHARED_VALIDATE */ && (a[3] & 0x80000 /* MAP_SYNC */) && is_file(a[4]))
 		err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
-	if ((nr == NR_open && (a[1] & O_TMPFILE)) || (nr == NR_openat && (a[2] & O_TMPFILE)))
+	if (is_open(nr) && (open_flags(nr, a) & O_TMPFILE) == O_TMPFILE)
 		err = EOPNOTSUPP; /* open(2): the file system has no such files. The ledger knows files by name */
 	if (likely(!err)) {
 		if (!reads_at_once(nr, a))
@@ -982,7 +1002,7 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		note(e, SF_N_OPEN, (u64)ret)->class = k;
 		struct stat st;
 		n->len = sys2(NR_fstat, ret, &st) == 0 ? (u64)st.size : 0;
-		n->off = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : nr == NR_creat ? 01101 : 0;
+		n->off = open_flags(nr, a);
 		name[len > 0 ? len : 0] = 0;
 		add_bytes(r, n, name, (u64)(len > 0 ? len : 0) + 1);
 	} else if (nr == NR_close && kind_of(a[0]) != F_NONE) {
@@ -1008,6 +1028,13 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		n->off = old.off;
 		n->len = (u64)ret;
 		n->parts = old.has_head | old.has_tail << 1;
+		const u64 end = old.off + (u64)ret;
+		if ((u64)ret < write_bytes(nr, a)) { /* it ends elsewhere than where old.tail was looked at */
+			old.has_tail = end % PAGE && !(old.has_head && end / PAGE == old.off / PAGE);
+			if (old.has_tail)
+				page_before(a[0], end / PAGE, old.tail);
+			n->parts = old.has_head | old.has_tail * 6;
+		}
 		if (old.has_head)
 			add_bytes(r, n, old.head, PAGE);
 		if (old.has_tail)
@@ -1044,7 +1071,7 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 	} else if (comes_of_names(nr, ret)) {
 		int i = name_row(nr);
 		note(e, SF_N_NAME, ~0ull)->off = nr;
-		n->len = nr == NR_truncate ? a[1] : 0;
+		n->len = nr == NR_truncate ? a[1] : nr == NR_renameat2 ? (u32)a[4] : 0;
 		add_name(r, n, a, names[i].dir1, names[i].path1);
 		if (names[i].path2 >= 0)
 			add_name(r, n, a, names[i].dir2, names[i].path2);

@@ -248,8 +248,9 @@ impl Files {
         };
         let (head, tail) = (some(head), some(tail));
         self.pages_written += pages(note.offset, note.len);
+        let old = [head.as_deref(), tail.as_deref()];
         self.ledger
-            .wrote(file, note.offset, bytes, head.as_deref(), tail.as_deref())?;
+            .wrote(file, note.offset, bytes, old, note.after)?;
         Ok(())
     }
 
@@ -261,7 +262,7 @@ impl Files {
                     parts.get(index).copied().unwrap_or_default(),
                 ))
             };
-            normal(&part(index).join(part(index + 1)))
+            resolved(&part(index).join(part(index + 1)))
         };
         let first = path(0);
         match i64::try_from(note.offset).unwrap_or(-1) {
@@ -283,7 +284,11 @@ impl Files {
                         what: "a name that moves out of the protected directories, or in",
                     });
                 }
-                self.ledger.renamed(&first, &second);
+                if note.len & u64::from(libc::RENAME_EXCHANGE) != 0 {
+                    self.ledger.exchanged(&first, &second);
+                } else {
+                    self.ledger.renamed(&first, &second);
+                }
             }
             libc::SYS_link | libc::SYS_linkat
                 if self.is_protected(&first) || self.is_protected(&path(2)) =>
@@ -304,6 +309,16 @@ fn pages(offset: u64, len: u64) -> u64 {
         0
     } else {
         (offset + len - 1) / PAGE as u64 - offset / PAGE as u64 + 1
+    }
+}
+
+/// As the ledger knows it, which has names without symbolic links. The last part may be one by itself: a call that changes names
+/// follows it no more than this does. Where the directory is not there, on a site that has not come so far, nothing is resolved.
+fn resolved(path: &Path) -> PathBuf {
+    let dir = path.parent().map(Path::canonicalize);
+    match (dir, path.file_name()) {
+        (Some(Ok(dir)), Some(name)) => dir.join(name),
+        _ => normal(path),
     }
 }
 

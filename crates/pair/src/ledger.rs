@@ -300,14 +300,15 @@ impl Ledger {
         self.log(record::DURABLE, &id.0.to_le_bytes());
     }
 
-    /// Bytes have been written. `head` and `tail` are the pages that they cover in part, as they were.
+    /// Bytes have been written. `head` and `tail` are the pages that they cover in part, as they were; `cut_short`: the tail as it
+    /// is, since nobody had looked at the page where the write came to end.
     pub(crate) fn wrote(
         &mut self,
         id: FileId,
         offset: u64,
         bytes: &[u8],
-        head: Option<&[u8]>,
-        tail: Option<&[u8]>,
+        [head, tail]: [Option<&[u8]>; 2],
+        cut_short: bool,
     ) -> Result<(), Wrong> {
         if bytes.is_empty() {
             return Ok(());
@@ -320,16 +321,17 @@ impl Ledger {
         let (first, last) = (offset / PAGE as u64, (end - 1) / PAGE as u64);
         for page in first..=last {
             let start = page * PAGE as u64;
-            let old = if page == first && head.is_some() {
-                head
+            let (old, is_before) = if page == first && head.is_some() {
+                (head, true)
             } else if page == last {
-                tail
+                (tail, !cut_short)
             } else {
-                None
+                (None, true)
             };
             let mut now = [0; PAGE];
             if let Some(old) = old {
-                if start < size && self.expected(id, page) != Some(page_digest(old)) {
+                let expected = self.expected(id, page);
+                if start < size && is_before && expected != Some(page_digest(old)) {
                     return Err(Wrong {
                         path: self.path(id).unwrap_or(Path::new("")).into(),
                         page,
@@ -422,6 +424,16 @@ impl Ledger {
             );
             self.names.insert(new, id);
         }
+    }
+
+    /// Two names have changed places.
+    pub(crate) fn exchanged(&mut self, one: &Path, other: &Path) {
+        let mut aside = one.as_os_str().to_owned();
+        aside.push(".exchanged");
+        let aside = Path::new(&aside);
+        self.renamed(one, aside);
+        self.renamed(other, one);
+        self.renamed(aside, other);
     }
 
     /// Holds a file on disk against the ledger: the pages that have none of the digests they may have. The

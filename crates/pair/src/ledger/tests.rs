@@ -37,7 +37,13 @@ fn write(
         .then(|| page(file, first));
     let apart = !end.is_multiple_of(PAGE) && (head.is_none() || last != first);
     let tail = (!bytes.is_empty() && apart).then(|| page(file, last));
-    ledger.wrote(id, offset as u64, bytes, head.as_deref(), tail.as_deref())?;
+    ledger.wrote(
+        id,
+        offset as u64,
+        bytes,
+        [head.as_deref(), tail.as_deref()],
+        false,
+    )?;
     // Writing nothing behind the end makes no file longer.
     if bytes.is_empty() {
         return Ok(());

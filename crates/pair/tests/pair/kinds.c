@@ -7,8 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -111,7 +115,52 @@ static int put(const char *kind, const char *path, unsigned round)
 		done = pwrite(fd, bytes, 5100, (off_t)size(fd) + 6000);
 	else if (!strcmp(kind, "room"))
 		done = fallocate(fd, 0, (off_t)size(fd), 5000) ? -1 : 5100;
-	else if (!strcmp(kind, "over")) {
+	else if (!strcmp(kind, "added")) {
+		/* pwrite(2): whatever the place, such a file has it added. */
+		int to = open(path, O_WRONLY | O_APPEND);
+		done = pwrite(to, bytes, 5100, 10);
+		close(to);
+	} else if (!strcmp(kind, "adds"))
+		done = pwritev2(fd, v, 2, 10, 0x10 /* RWF_APPEND */);
+	else if (!strcmp(kind, "short") || !strcmp(kind, "even")) {
+		/* Cut short by a limit in the middle of a page, and at the end of one. */
+		struct rlimit had, limit;
+		off_t end = strcmp(kind, "even") ? at + 3000 : (at / PAGE + 1) * PAGE;
+		getrlimit(RLIMIT_FSIZE, &had);
+		limit = (struct rlimit){ (rlim_t)end, had.rlim_max };
+		signal(SIGXFSZ, SIG_IGN);
+		done = !setrlimit(RLIMIT_FSIZE, &limit) && pwrite(fd, bytes, 3 * PAGE, at) == end - at && !setrlimit(RLIMIT_FSIZE, &had)
+			       ? 5100
+			       : -1;
+	} else if (!strcmp(kind, "anew")) {
+		uint64_t how[3] = { O_RDWR | O_TRUNC, 0, 0 };
+		int to = (int)syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how);
+		done = write(to, bytes, 2 * PAGE + 100) == 2 * PAGE + 100 ? 5100 : -1;
+		close(to);
+	} else if (!strcmp(kind, "map"))
+		done = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED ? -1 : 5100;
+	else if (!strcmp(kind, "link"))
+		done = link(path, "second") ? -1 : 5100;
+	else if (!strcmp(kind, "punch"))
+		done = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE) ? -1 : 5100;
+	else if (!strcmp(kind, "cut"))
+		done = truncate(path, 5000) ? -1 : 5100;
+	else if (!strcmp(kind, "exchange") || !strcmp(kind, "linked")) {
+		/* Two names change places; a name by way of a symbolic link. */
+		char other[200], by[200];
+		int links = !strcmp(kind, "linked");
+		snprintf(other, sizeof other, "%s.other", path);
+		snprintf(by, sizeof by, "%s%s.other", links ? "l/" : "", path);
+		if (links && symlink(".", "l") && errno != EEXIST)
+			return 0;
+		int to = open(by, O_RDWR | O_CREAT | O_TRUNC, 0600);
+		done = write(to, bytes, 5100);
+		close(to);
+		char old[200];
+		snprintf(old, sizeof old, "%s%s", links ? "l/" : "", path);
+		if (syscall(SYS_renameat2, AT_FDCWD, by, AT_FDCWD, old, links ? 0 : 2 /* RENAME_EXCHANGE */) || (!links && unlink(other)))
+			done = -1;
+	} else if (!strcmp(kind, "over")) {
 		/* A new file takes the name of the old one. */
 		char other[200];
 		snprintf(other, sizeof other, "%s.new", path);

@@ -13,9 +13,10 @@ const PAGE: u64 = 4096;
 const READS: [&str; 8] = [
     "read", "pread", "readv", "preadv", "preadv2", "direct", "sendfile", "splice",
 ];
-const WRITES: [&str; 13] = [
+const WRITES: [&str; 20] = [
     "write", "pwrite", "writev", "pwritev", "pwritev2", "append", "direct", "sync", "shorter",
-    "longer", "beyond", "room", "over",
+    "longer", "beyond", "room", "added", "adds", "short", "even", "over", "exchange", "linked",
+    "anew",
 ];
 
 /// Six pages, and a part of a seventh.

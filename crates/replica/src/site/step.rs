@@ -34,6 +34,8 @@ pub struct Note {
     /// A first page, and a last page, stand before the bytes that were written.
     pub head: bool,
     pub tail: bool,
+    /// ... as it is after a write that was cut short.
+    pub after: bool,
     pub protected: bool,
 }
 
@@ -125,6 +127,7 @@ impl Step {
             extra: (half(&self.note, 8), half(&self.note, 9)),
             head: parts & 1 != 0,
             tail: parts & 2 != 0,
+            after: parts & 4 != 0,
             protected: half(&self.note, 11) == 3,
         })
     }
