@@ -10,6 +10,7 @@
 
 use std::net::IpAddr;
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Kind, Place, Site, Step};
@@ -59,7 +60,7 @@ pub(crate) fn decide(
             Ok(false) => return Err(PairError::Outvoted),
             Err(error) if preferred && began.elapsed() > PREFERRED_AFTER => {
                 eprintln!(
-                    "steadfast pair: the witness does not answer ({error}), and the user prefers this site: if the other one reaches the witness, both go on"
+                    "steadfast pair: the witness does not answer ({error}), and the user prefers this site: if the other one reaches the witness, both go on until this one does"
                 );
                 return Ok(Word::User);
             }
@@ -74,6 +75,23 @@ pub(crate) fn decide(
             }
         }
     }
+}
+
+/// What a witness says in the end that has not answered when this site went on: whether the program is its own.
+pub(crate) fn asked_later(side: &Side, run: &str, site: char) -> Result<Inbox<bool>, PairError> {
+    let witness = Witness::of(side)?;
+    let (said, heard) = channel();
+    let run = run.to_owned();
+    std::thread::spawn(move || {
+        loop {
+            if let Ok(own) = witness.claim(&run, site) {
+                let _ = said.send(own);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    });
+    Ok(heard)
 }
 
 /// Stands in for the other site until the program has ended, or stands and is handed on. `echoed`: the newest event about which the other

@@ -64,8 +64,8 @@ pub(crate) struct Side {
     #[arg(long, value_name = "URL", default_value = "none")]
     pub(crate) witness: String,
     /// Where no witness answers for 5 s, or none was given, the primary goes on alone, and the secondary does not. The risk: a
-    /// secondary that reaches the witness which the primary does not reach goes on as well, and two programs serve. Both sites
-    /// have to be told the same
+    /// secondary that reaches the witness which the primary does not reach goes on as well, and two programs serve until the
+    /// primary reaches it, and stops. Both sites have to be told the same
     #[arg(long)]
     pub(crate) prefer_primary: bool,
     /// With https: the authority of etcd's certificate, in PEM

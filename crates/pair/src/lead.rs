@@ -83,6 +83,8 @@ pub(crate) struct Leading<'a> {
     pub(crate) security: Security,
     /// Held for as long as this site answers.
     pub(crate) address: Option<Address>,
+    /// This site has gone on without the witness, which has not answered yet.
+    pub(crate) unasked: Option<Inbox<bool>>,
 }
 
 impl Leading<'_> {
@@ -236,6 +238,9 @@ impl Leading<'_> {
             if let Some(end) = self.end_of_all(&mut ended) {
                 return Ok(Parted::Ended(end));
             }
+            if self.is_outvoted() {
+                return Err(PairError::Outvoted);
+            }
             if shared.has_left() {
                 shared.lose();
                 self.board.go_alone();
@@ -263,6 +268,9 @@ impl Leading<'_> {
                     self.board.tick();
                     self.notify.tick(true, State::Held.name());
                 })?;
+                if word == Word::User && self.side.witness != "none" {
+                    self.unasked = Some(alone::asked_later(self.side, name, 'A')?);
+                }
                 self.board.go_alone();
                 self.crew.go_alone();
                 return Ok(Parted::Lost(word));
@@ -320,6 +328,23 @@ impl Leading<'_> {
         }
         let alone = self.crew.others() == 0;
         ended.take_if(|end| alone || matches!(end, End::Refused(..) | End::Failed(_)))
+    }
+
+    /// The witness that had not answered does, and has given the program to the other site.
+    fn is_outvoted(&mut self) -> bool {
+        let said = self.unasked.as_ref().map(Inbox::try_recv);
+        match said {
+            Some(Ok(own)) => {
+                self.unasked = None;
+                if own {
+                    eprintln!(
+                        "steadfast pair: the witness answers, and the program is this site's"
+                    );
+                }
+                !own
+            }
+            _ => false,
+        }
     }
 
     /// The other site leads from here on, or nothing has changed, and why.
@@ -427,6 +452,9 @@ impl Leading<'_> {
             }
             if let Some(end) = self.end_of_all(&mut ended) {
                 break Ok(Alone::Ended(end));
+            }
+            if self.is_outvoted() {
+                break Err(PairError::Outvoted);
             }
             if ended.is_some() {
                 std::thread::sleep(Duration::from_millis(1));

@@ -127,6 +127,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         greeting,
         security,
         address,
+        unasked: None,
     };
     leading.run(Some(link), Place::first())
 }

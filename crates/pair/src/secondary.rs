@@ -285,6 +285,7 @@ impl Follower<'_> {
                     greeting,
                     security,
                     address,
+                    unasked: None,
                 };
                 let mut files = leading.files.lock().expect("no panic under it");
                 files.clients.lead(hold).map_err(unheld)?;

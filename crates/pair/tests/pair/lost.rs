@@ -200,6 +200,42 @@ fn a_preferred_primary_goes_on_without_a_witness_and_a_secondary_never_does() {
     let risk = "if the other one reaches the witness, both go on";
     assert!(ends.said().contains(risk), "{}", ends.said());
 
+    // The secondary alone reaches the witness: both go on, until the primary reaches it.
+    let witness = Witness::new("preferred-once");
+    let flags = witness.flags(600);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let listen = address();
+    let wire = Wire::to(listen.clone());
+    let all = [&flags[..], &["--prefer-primary"]].concat();
+    let mut both = Both::start_with(&site, &site, &listen, &wire.address, &all);
+    assert_eq!(first_answer(&mut both), "100");
+    let place = witness.0.display().to_string();
+    let a = both.a.id().to_string();
+    let within_a = |words: &[&str]| {
+        let mut nsenter = Command::new("nsenter");
+        nsenter.args(["--target", &a, "--mount"]);
+        if !is_root() {
+            nsenter.args(["--user", "--preserve-credentials"]);
+        }
+        let done = nsenter.arg("--").args(words).status().expect("nsenter");
+        assert!(done.success(), "{words:?}");
+    };
+    within_a(&["mount", "-t", "tmpfs", "-o", "ro", "none", &place]);
+    wire.cut();
+    let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
+    let here = ask_secondary(&mut both.b, &mut from, "SELECT 'here';");
+    assert_eq!(here, "here");
+    assert_eq!(both.ask("SELECT count(*)+1 FROM t;"), "101", "so does A");
+    within_a(&["umount", &place]);
+    let deadline = Instant::now() + LIMIT;
+    while both.a.try_wait().expect("a child").is_none() {
+        assert!(Instant::now() < deadline, "A goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(both.b.stdin.take());
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(122), Some(0)], "{}", ends.said());
+
     // Both sites have to be told the same.
     let at = address();
     let b = start(&site, "secondary", &["--listen", &at]);
