@@ -133,58 +133,87 @@ impl Value {
         }
     }
 
-    /// Adds it to a checksum.
-    pub(crate) fn feed(&self, crc: u32) -> u32 {
-        let one = |crc: u32, tag: u8, bytes: &[u8]| {
-            let mut head = [tag; 12];
-            if bytes.len() <= 8 {
-                head[1..=bytes.len()].copy_from_slice(bytes);
-                return crc32c::crc32c_append(crc, &head);
-            }
-            head[4..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
-            crc32c::crc32c_append(crc32c::crc32c_append(crc, &head), bytes)
-        };
-        let boxed = |crc: u32, tag: u8, inner: Option<&Value>| {
-            let crc = one(crc, tag, &[u8::from(inner.is_some())]);
-            inner.map_or(crc, |inner| inner.feed(crc))
+    /// Adds it to a sum.
+    pub(crate) fn feed(&self, sum: Sum) -> Sum {
+        let boxed = |sum: Sum, tag: u8, inner: Option<&Self>| {
+            let sum = sum.one(tag, u64::from(inner.is_some()));
+            inner.map_or(sum, |inner| inner.feed(sum))
         };
         match self {
-            Self::Bool(b) => one(crc, 1, &[u8::from(*b)]),
-            Self::U8(n) => one(crc, 2, &n.to_le_bytes()),
-            Self::U16(n) => one(crc, 3, &n.to_le_bytes()),
-            Self::U32(n) => one(crc, 4, &n.to_le_bytes()),
-            Self::U64(n) => one(crc, 5, &n.to_le_bytes()),
-            Self::S8(n) => one(crc, 6, &n.to_le_bytes()),
-            Self::S16(n) => one(crc, 7, &n.to_le_bytes()),
-            Self::S32(n) => one(crc, 8, &n.to_le_bytes()),
-            Self::S64(n) => one(crc, 9, &n.to_le_bytes()),
-            Self::F32(n) => one(crc, 10, &n.to_le_bytes()),
-            Self::F64(n) => one(crc, 11, &n.to_le_bytes()),
-            Self::Char(c) => one(crc, 12, &u32::from(*c).to_le_bytes()),
-            Self::String(s) | Self::Enum(s) => one(crc, 13, s.as_bytes()),
-            Self::Bytes(bytes) => one(crc, 14, bytes),
+            Self::Bool(b) => sum.one(1, u64::from(*b)),
+            Self::U8(n) => sum.one(2, u64::from(*n)),
+            Self::U16(n) => sum.one(3, u64::from(*n)),
+            Self::U32(n) => sum.one(4, u64::from(*n)),
+            Self::U64(n) => sum.one(5, *n),
+            Self::S8(n) => sum.one(6, i64::from(*n).cast_unsigned()),
+            Self::S16(n) => sum.one(7, i64::from(*n).cast_unsigned()),
+            Self::S32(n) => sum.one(8, i64::from(*n).cast_unsigned()),
+            Self::S64(n) => sum.one(9, n.cast_unsigned()),
+            Self::F32(n) => sum.one(10, u64::from(*n)),
+            Self::F64(n) => sum.one(11, *n),
+            Self::Char(c) => sum.one(12, u64::from(*c)),
+            Self::String(s) | Self::Enum(s) => sum.bytes(13, s.as_bytes()),
+            Self::Bytes(bytes) => sum.bytes(14, bytes),
             Self::List(items) | Self::Tuple(items) => {
-                let crc = one(crc, 15, &(items.len() as u64).to_le_bytes());
-                items.iter().fold(crc, |crc, item| item.feed(crc))
+                let sum = sum.one(15, items.len() as u64);
+                items.iter().fold(sum, |sum, item| item.feed(sum))
             }
-            Self::Record(fields) => fields.iter().fold(one(crc, 16, &[]), |crc, (name, value)| {
-                value.feed(one(crc, 17, name.as_bytes()))
-            }),
+            Self::Record(fields) => {
+                let sum = sum.one(16, fields.len() as u64);
+                fields.iter().fold(sum, |sum, (name, value)| {
+                    value.feed(sum.bytes(17, name.as_bytes()))
+                })
+            }
             Self::Variant(name, inner) => {
-                boxed(one(crc, 18, name.as_bytes()), 19, inner.as_deref())
+                boxed(sum.bytes(18, name.as_bytes()), 19, inner.as_deref())
             }
-            Self::Option(inner) => boxed(crc, 20, inner.as_deref()),
-            Self::Result(Ok(inner)) => boxed(crc, 21, inner.as_deref()),
-            Self::Result(Err(inner)) => boxed(crc, 22, inner.as_deref()),
-            Self::Flags(names) => names
-                .iter()
-                .fold(one(crc, 23, &[]), |crc, name| one(crc, 24, name.as_bytes())),
-            Self::Handle(handle) => one(
-                crc,
+            Self::Option(inner) => boxed(sum, 20, inner.as_deref()),
+            Self::Result(Ok(inner)) => boxed(sum, 21, inner.as_deref()),
+            Self::Result(Err(inner)) => boxed(sum, 22, inner.as_deref()),
+            Self::Flags(names) => {
+                let sum = sum.one(23, names.len() as u64);
+                names
+                    .iter()
+                    .fold(sum, |sum, name| sum.bytes(24, name.as_bytes()))
+            }
+            Self::Handle(handle) => sum.one(
                 25,
-                &(u64::from(handle.index) | u64::from(handle.generation) << 32).to_le_bytes(),
+                u64::from(handle.index) | u64::from(handle.generation) << 32,
             ),
         }
+    }
+}
+
+/// A sum over words, in their order. Each step is a bijection of the sum and of the word, so a change within one word always changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sum(pub(crate) u64);
+
+impl Sum {
+    pub(crate) const NEW: Self = Self(0x6a09_e667_f3bc_c908);
+
+    /// One more word.
+    #[inline]
+    pub(crate) fn word(self, word: u64) -> Self {
+        // 2^64 over the golden ratio (Knuth, vol. 3, section 6.4); the turn brings upper bits, which a product mixes best, down again.
+        Self(
+            (self.0 ^ word)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29),
+        )
+    }
+
+    fn one(self, tag: u8, word: u64) -> Self {
+        self.word(u64::from(tag)).word(word)
+    }
+
+    fn bytes(self, tag: u8, bytes: &[u8]) -> Self {
+        let sum = self.one(tag, bytes.len() as u64);
+        if bytes.len() > 8 {
+            return sum.word(u64::from(crc32c::crc32c(bytes)));
+        }
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        sum.word(u64::from_le_bytes(word))
     }
 }
 
@@ -215,5 +244,61 @@ impl From<&str> for Value {
 impl From<&[u8]> for Value {
     fn from(bytes: &[u8]) -> Self {
         Self::Bytes(bytes.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flip_of_one_bit_and_every_other_order_changes_a_sum() {
+        let words = [0, 1, u64::MAX, 0x9e37_79b9_7f4a_7c15, 7];
+        let of = |words: &[u64]| words.iter().fold(Sum::NEW, |sum, word| sum.word(*word));
+        let sum = of(&words);
+        for place in 0..words.len() {
+            for bit in 0..64 {
+                let mut flipped = words;
+                flipped[place] ^= 1 << bit;
+                assert_ne!(of(&flipped), sum, "bit {bit} of word {place}");
+            }
+            let mut turned = words;
+            turned.swap(place, (place + 1) % words.len());
+            assert_ne!(of(&turned), sum);
+        }
+    }
+
+    #[test]
+    fn values_that_differ_have_other_sums() {
+        let text = |text: &str| Value::String(text.into());
+        let some = |value: Value| Value::Option(Some(Box::new(value)));
+        let all = [
+            Value::U32(1),
+            Value::U64(1),
+            Value::S32(-1),
+            Value::S64(-1),
+            text(""),
+            text("a"),
+            text("a longer text"),
+            text("a longer tExt"),
+            Value::Bytes(b"a".to_vec()),
+            Value::Option(None),
+            some(Value::U32(1)),
+            some(text("")),
+            Value::List(vec![]),
+            Value::List(vec![Value::U32(1)]),
+            Value::List(vec![Value::U32(1), text("")]),
+            Value::Result(Ok(None)),
+            Value::Result(Err(None)),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            for other in &all[..at] {
+                assert_ne!(
+                    one.feed(Sum::NEW),
+                    other.feed(Sum::NEW),
+                    "{one:?} {other:?}"
+                );
+            }
+        }
     }
 }

@@ -155,6 +155,8 @@ pub(crate) struct Body {
     regions: memory::Regions,
     live: Option<Live>,
     watch: watch::Cell,
+    /// For the arguments of a call.
+    room: Vec<Val>,
     /// The signal that ended it.
     seen: Option<pad::Seen>,
 }
@@ -176,6 +178,7 @@ impl Body {
             regions,
             live: None,
             watch: watch::Cell::new(mold.limits.call),
+            room: Vec::new(),
             seen: None,
         };
         let starts = |found: String| LoadError::Start {
@@ -276,17 +279,20 @@ impl Body {
             return Err(Failure::Trap("the component has been stopped".into()));
         };
         let func = live.func(&self.mold, function)?;
-        let params: Option<Vec<Val>> = args.iter().map(|arg| to_val(arg, inner)).collect();
-        let Some(params) = params else {
-            return Err(Failure::Invalid("an argument names no object".into()));
-        };
+        let params = &mut self.room;
+        params.clear();
+        for arg in args {
+            let value = to_val(arg, inner);
+            params
+                .push(value.ok_or_else(|| Failure::Invalid("an argument names no object".into()))?);
+        }
         let mut results = [Val::Bool(false)];
         let results = &mut results[..usize::from(has_result)];
         let outcome = {
             let _inside = pad::Inside::enter();
             self.watch.begin();
             let passage = Passage::begin(self.mold.code.text.start);
-            let outcome = func.call(&mut live.store, &params, results);
+            let outcome = func.call(&mut live.store, params, results);
             drop(passage);
             self.watch.end();
             outcome

@@ -132,7 +132,7 @@ fn in_slot(slot: &mut Slot, draw: Draw<'_>) -> bool {
     let which = draw(IN_SLOT + IN_RECORD + IN_KEEPER);
     match which {
         0 => in_word(&mut slot.generation.0, draw),
-        1 => in_half(&mut slot.checksum, draw),
+        1 => in_word(&mut slot.checksum, draw),
         2 => in_word(&mut slot.epoch.0, draw),
         3 => in_word(&mut slot.children_sum, draw),
         4 => match slot.children.first_mut() {
@@ -159,7 +159,7 @@ impl Table {
         }
         let named = self.names.values_mut().nth(which - slots);
         named.is_some_and(|named| match draw(2 + IN_RECORD + IN_KEEPER) {
-            0 => in_half(&mut named.checksum, draw),
+            0 => in_word(&mut named.checksum, draw),
             1 => in_word(&mut named.epoch.0, draw),
             which if which < 2 + IN_RECORD => in_record(&mut named.record, which - 2, draw),
             which => in_keeper(&mut named.keeper, which - 2 - IN_RECORD, draw),

@@ -3,7 +3,7 @@
 use super::keeper::Keeper;
 use super::sealed::{Bad, Sealed};
 use crate::body::Inner;
-use crate::value::{Handle, Value};
+use crate::value::{Handle, Sum, Value};
 
 /// What is remembered of one object.
 #[derive(Debug, Clone, Default)]
@@ -22,38 +22,36 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(super) fn checksum(&self) -> u32 {
-        let mut head = [0; 64];
-        let numbers = [
-            self.resource as u64,
-            self.state as u64,
-            self.creator as u64,
-            self.args.len() as u64,
-            self.remembered.len() as u64,
-            u64::from(self.owner),
-        ];
-        for (place, number) in head.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
-        }
-        if let Some(parent) = self.parent {
-            head[48..52].copy_from_slice(&parent.index.to_le_bytes());
-            head[52..56].copy_from_slice(&parent.generation.to_le_bytes());
-            head[56] = 1;
-        }
-        let mut crc = crc32c::crc32c(&head);
+    pub(super) fn checksum(&self) -> u64 {
+        // One product a word: a call of a method looks at its object's record, or changes it, three times.
+        let (index, generation) = match self.parent {
+            Some(parent) => (
+                u64::from(parent.index) | 1 << 32,
+                u64::from(parent.generation),
+            ),
+            None => (0, 0),
+        };
+        let mut sum = Sum::NEW
+            .word(self.resource as u64)
+            .word(self.state as u64)
+            .word(self.creator as u64)
+            .word(self.args.len() as u64)
+            .word(self.remembered.len() as u64)
+            .word(u64::from(self.owner) | generation << 32)
+            .word(index);
         for arg in &self.args {
-            crc = arg.feed(crc);
+            sum = arg.feed(sum);
         }
         for (function, args) in &self.remembered {
-            crc = crc32c::crc32c_append(crc, &(*function as u64).to_le_bytes());
+            sum = sum.word(*function as u64).word(args.len() as u64);
             for (place, value) in args {
-                crc = value.feed(crc32c::crc32c_append(crc, &(*place as u64).to_le_bytes()));
+                sum = value.feed(sum.word(*place as u64));
             }
         }
-        for field in &self.fields {
-            crc = crc32c::crc32c_append(crc, &field.to_le_bytes());
-        }
-        crc
+        self.fields
+            .iter()
+            .fold(sum, |sum, field| sum.word(*field))
+            .0
     }
 
     pub(crate) fn remembered(&self, function: usize, parameter: usize) -> Option<&Value> {
@@ -71,7 +69,7 @@ pub(crate) struct Slot {
     pub(super) generation: Sealed,
     pub(super) live: bool,
     pub(super) record: Record,
-    pub(super) checksum: u32,
+    pub(super) checksum: u64,
     pub(crate) keeper: Keeper,
     /// The epoch in which `inner` is valid.
     pub(crate) epoch: Sealed,
@@ -92,7 +90,7 @@ pub(super) fn share(handle: Handle) -> u64 {
 pub(crate) struct Named {
     /// How an object of that name is made.
     pub(super) record: Record,
-    pub(super) checksum: u32,
+    pub(super) checksum: u64,
     pub(crate) keeper: Keeper,
     /// The epoch in which the component has it.
     pub(crate) epoch: Sealed,

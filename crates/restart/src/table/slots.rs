@@ -33,7 +33,7 @@ impl Table {
     pub(super) fn place(
         &mut self,
         record: Record,
-        checksum: u32,
+        checksum: u64,
         epoch: u64,
         inner: Vec<Inner>,
     ) -> Handle {
