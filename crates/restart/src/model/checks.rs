@@ -1,8 +1,34 @@
 //! That a replay is possible: arguments are remembered, data are given back, no object needs itself.
 
+use std::collections::BTreeSet;
+
 use super::words::{Effect, Model, ModelError, Passing, Role};
 
 impl Model {
+    /// Each state that a function comes from is the initial one, or one that a function leads to.
+    pub(super) fn all_led_to(&self, index: usize) -> Result<(), ModelError> {
+        let resource = &self.resources[index];
+        let to =
+            self.functions
+                .iter()
+                .filter_map(|function| match (function.role, &function.effect) {
+                    (Role::Method { resource }, Effect::State { to, .. }) => {
+                        (resource == index).then_some(*to)
+                    }
+                    _ => None,
+                });
+        let led: BTreeSet<usize> = to.chain([0]).collect();
+        let Some(state) = (0..resource.states.len()).find(|state| !led.contains(state)) else {
+            return Ok(());
+        };
+        let known: Vec<_> = led.iter().map(|at| &*resource.states[*at]).collect();
+        Err(ModelError::NoWay {
+            resource: resource.path(),
+            state: resource.states[state].clone(),
+            known: known.join(", "),
+        })
+    }
+
     /// Each call of a replay finds its arguments among those remembered, by whatever way a state was reached.
     pub(super) fn replayable(&self, index: usize) -> Result<(), ModelError> {
         let resource = &self.resources[index];

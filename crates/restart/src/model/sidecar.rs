@@ -489,6 +489,7 @@ impl Model {
                 return Err(function.unsupported("an object made from two others"));
             }
         }
+        self.all_led_to(index)?;
         // Breadth first from the initial state: the first path found is a shortest one.
         let states = self.resources[index].states.len();
         let mut paths: Vec<Option<Vec<usize>>> = vec![None; states];

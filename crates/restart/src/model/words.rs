@@ -22,6 +22,15 @@ pub enum ModelError {
         state: String,
         initial: String,
     },
+    /// A slip of the pen, most often.
+    #[error(
+        "state {state} of {resource} stands in from, and no function leads to it: the states are {known}"
+    )]
+    NoWay {
+        resource: String,
+        state: String,
+        known: String,
+    },
     #[error("resource {0} has no function that makes it")]
     NoCreator(String),
     #[error("resources {0} are parents of each other")]
@@ -47,6 +56,9 @@ impl ModelError {
                 "[function.\"{function}\"] with effect = \"none\", or with from, to and remember"
             ),
             Self::Unreachable { state, .. } => format!("a function with to = \"{state}\""),
+            Self::NoWay { state, .. } => {
+                format!("a state that the file has, or a function with to = \"{state}\"")
+            }
             Self::Unbounded { .. } => {
                 "remember the state that the calls lead to, not the calls".into()
             }

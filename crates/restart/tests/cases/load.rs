@@ -95,7 +95,12 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
         (
             constructor,
             function(m, "from = [\"open\"]\nto = \"held\"\nremember = [\"n\"]"),
-            "cannot be reached",
+            "state open of a:b/i/r stands in from, and no function leads to it: the states are",
+        ),
+        (
+            constructor,
+            function(m, "from = [\"held\"]\nto = \"held\"\nremember = [\"n\"]"),
+            "state held of a:b/i/r cannot be reached",
         ),
         (
             constructor,
