@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use wasmtime::component::ResourceAny;
 
 use crate::engine::{self, Failure, Image, Import, Journal, LoadError, Mold};
@@ -19,6 +20,9 @@ pub(crate) enum Inner {
     /// The number that the process has for it.
     There(Twice<u32>),
 }
+
+/// The same object in each body. Few components have more than two, and one that has just been made needs no memory of its own.
+pub(crate) type Inners = SmallVec<[Inner; 2]>;
 
 /// What the host's table holds twice: a name of an object that changed by itself would be that of another one.
 #[derive(Debug, Clone, Copy)]

@@ -103,12 +103,12 @@ impl Cell {
         if self.0.limit_ns == u64::MAX {
             return;
         }
-        self.0
-            .runner
-            .store(Runner::current().pack(), Ordering::SeqCst);
+        // Whoever looks late loses a tick, and a call that is over is not interrupted: the thread itself knows its number.
+        let call = Runner::current().pack();
+        self.0.runner.store(call, Ordering::Release);
     }
 
     pub(super) fn end(&self) {
-        self.0.runner.store(0, Ordering::SeqCst);
+        self.0.runner.store(0, Ordering::Release);
     }
 }

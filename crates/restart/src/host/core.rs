@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use super::parts::Refill;
-use crate::body::{Body, Inner};
+use crate::body::{Body, Inner, Inners};
 use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
 use crate::keep::Kept;
 use crate::model::{Model, Passing, Role};
@@ -189,7 +189,7 @@ impl Core {
         Ok(first.unwrap_or_default())
     }
 
-    pub(super) fn inner(&self) -> Vec<Inner> {
+    pub(super) fn inner(&self) -> Inners {
         self.made
             .iter()
             .filter_map(|made| made.first().copied())
@@ -455,7 +455,7 @@ impl Core {
             self.rebuild_children(handle)?;
         }
         self.bring_keys(function, args)?;
-        self.rename_for(function, args)?;
+        self.rename_for(model, function, args)?;
         let result = self.run_of(model, function, args, false)?;
         if std::mem::take(&mut self.fail_once) {
             return Err(Stop::Failed(Cause::Asked, "at its return".into()));

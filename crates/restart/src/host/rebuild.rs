@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use super::core::{Core, Stop, failed, unknown};
-use crate::body::Inner;
+use crate::body::Inners;
 use crate::engine::open;
-use crate::model::{Effect, Role, When};
+use crate::model::{Effect, Model, Role, When};
 use crate::shape::Shape;
 use crate::table::{Bad, PIECE, Record, Sealed};
 use crate::value::{Handle, Value};
@@ -179,7 +179,7 @@ impl Core {
     }
 
     /// Calls an object's maker again.
-    fn make_again(&mut self, record: &Record) -> Result<Vec<Inner>, Stop> {
+    fn make_again(&mut self, record: &Record) -> Result<Inners, Stop> {
         let model = self.model.clone();
         let function = &model.functions[record.creator];
         let mut args = Cow::Borrowed(&record.args);
@@ -231,8 +231,12 @@ impl Core {
     }
 
     /// Gives back the names that a call may look at.
-    pub(super) fn rename_for(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
-        let model = self.model.clone();
+    pub(super) fn rename_for(
+        &mut self,
+        model: &Model,
+        function: usize,
+        args: &[Value],
+    ) -> Result<(), Stop> {
         if let Some(key) = model.name_of(function, args) {
             return self.rename(&key);
         }

@@ -19,7 +19,7 @@ use super::component::Component;
 use super::core::{Core, RESET_TRIES, Stop};
 use super::parts::Parts;
 use super::unit::Host;
-use crate::body::{Body, Inner};
+use crate::body::{Body, Inners};
 use crate::engine::LoadError;
 use crate::engine::open;
 use crate::model::{InUse, Model, Returns, Role};
@@ -73,7 +73,7 @@ struct Before {
     model: Arc<Model>,
     policy: Policy,
     epoch: u64,
-    objects: Vec<(Handle, Sealed, Vec<Inner>)>,
+    objects: Vec<(Handle, Sealed, Inners)>,
     names: Vec<((usize, String), Sealed)>,
 }
 

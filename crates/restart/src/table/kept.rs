@@ -8,6 +8,7 @@ use super::keeper::{Cell, Extent, Keeper};
 use super::sealed::Sealed;
 use super::slot::{Named, Record, Slot};
 use super::slots::Table;
+use crate::body::Inners;
 use crate::value::Handle;
 use crate::wire::{Bytes, Rest, Wire};
 
@@ -96,7 +97,7 @@ impl Wire for Slot {
             children: Wire::take(rest)?,
             children_sum: Wire::take(rest)?,
             epoch: LOST,
-            inner: Vec::new(),
+            inner: Inners::new(),
         })
     }
 }
@@ -189,7 +190,7 @@ impl Slot {
             checksum: 0,
             keeper: Keeper::default(),
             epoch: LOST,
-            inner: Vec::new(),
+            inner: Inners::new(),
             children: Vec::new(),
             children_sum: 0,
         }
@@ -211,9 +212,9 @@ mod tests {
             parent,
             ..Record::default()
         };
-        let gone = table.insert(record(None), 1, Vec::new());
-        let root = table.insert(record(None), 1, Vec::new());
-        let child = table.insert(record(Some(root)), 1, Vec::new());
+        let gone = table.insert(record(None), 1, Inners::new());
+        let root = table.insert(record(None), 1, Inners::new());
+        let child = table.insert(record(Some(root)), 1, Inners::new());
         table.remove(gone);
         table.name((0, "a".into()), &record(None), 1);
         table.keeper(root, None).expect("one").write(1, b"bytes");

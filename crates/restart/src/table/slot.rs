@@ -2,7 +2,7 @@
 
 use super::keeper::Keeper;
 use super::sealed::{Bad, Sealed};
-use crate::body::Inner;
+use crate::body::Inners;
 use crate::value::{Handle, Sum, Value};
 
 /// What is remembered of one object.
@@ -73,7 +73,7 @@ pub(crate) struct Slot {
     pub(crate) keeper: Keeper,
     /// The epoch in which `inner` is valid.
     pub(crate) epoch: Sealed,
-    pub(crate) inner: Vec<Inner>,
+    pub(crate) inner: Inners,
     /// What was made from it, and a sum over these handles that says whether they are still all of them.
     pub(super) children: Vec<Handle>,
     pub(super) children_sum: u64,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::keeper::Keeper;
 use super::sealed::{Bad, Sealed};
 use super::slot::{Named, Record, Slot, share};
-use crate::body::Inner;
+use crate::body::Inners;
 use crate::value::Handle;
 
 /// All objects of one component.
@@ -19,7 +19,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn insert(&mut self, record: Record, epoch: u64, inner: Vec<Inner>) -> Handle {
+    pub(crate) fn insert(&mut self, record: Record, epoch: u64, inner: Inners) -> Handle {
         let checksum = record.checksum();
         let parent = record.parent;
         let handle = self.place(record, checksum, epoch, inner);
@@ -35,7 +35,7 @@ impl Table {
         record: Record,
         checksum: u64,
         epoch: u64,
-        inner: Vec<Inner>,
+        inner: Inners,
     ) -> Handle {
         self.live += 1;
         let epoch = Sealed::of(epoch);
@@ -176,10 +176,10 @@ mod tests {
     #[test]
     fn a_place_that_was_given_back_has_another_name() {
         let mut table = Table::default();
-        let first = table.insert(Record::default(), 0, Vec::new());
+        let first = table.insert(Record::default(), 0, Inners::new());
         table.remove(first);
         assert_eq!(table.slot(first).err(), Some(Bad::Stale));
-        let second = table.insert(Record::default(), 0, Vec::new());
+        let second = table.insert(Record::default(), 0, Inners::new());
         assert_eq!(second.index, first.index);
         assert_ne!(second, first);
         assert_eq!(table.len(), 1);
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn no_place_repeats_a_name() {
         let mut table = Table::default();
-        let first = table.insert(Record::default(), 0, Vec::new());
+        let first = table.insert(Record::default(), 0, Inners::new());
         table.slots[0].generation = Sealed::of(u64::from(u32::MAX));
         let last = Handle {
             generation: u32::MAX,
@@ -197,7 +197,7 @@ mod tests {
         assert!(table.has(last));
         table.remove(last);
         assert!(!table.has(last) && !table.has(first));
-        let next = table.insert(Record::default(), 0, Vec::new());
+        let next = table.insert(Record::default(), 0, Inners::new());
         assert_eq!((next.index, table.len()), (1, 1));
     }
 
@@ -210,7 +210,7 @@ mod tests {
                 ..Record::default()
             },
             0,
-            Vec::new(),
+            Inners::new(),
         );
         let slot = table.slot(handle).expect("live");
         assert!(slot.record().is_ok());
@@ -228,7 +228,7 @@ mod tests {
                 parent,
                 ..Record::default()
             };
-            table.insert(record, 0, Vec::new())
+            table.insert(record, 0, Inners::new())
         };
         let root = child(&mut table, None);
         let (a, b) = (child(&mut table, Some(root)), child(&mut table, Some(root)));
