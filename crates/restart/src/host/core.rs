@@ -23,7 +23,7 @@ use crate::words::{
     CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats, sample,
 };
 
-/// A second fault may strike while a body is made ready. Three in a row are no accident.
+/// A second fault may strike while a body is made ready. After three in a row it rests.
 pub(super) const RESET_TRIES: u32 = 3;
 
 pub(super) struct Core {
@@ -197,7 +197,7 @@ impl Core {
     }
 
     /// Whether it serves: it may be gone, or rest.
-    fn available(&mut self) -> Result<(), CallError> {
+    pub(super) fn available(&mut self) -> Result<(), CallError> {
         if let Some(gone) = &self.gone {
             return Err(gone.clone());
         }
@@ -254,21 +254,27 @@ impl Core {
             return Ok(());
         }
         limits.recent.clear();
+        Err(self.rest(CallError::GaveUp {
+            component: self.name.clone(),
+            max: policy.resets_max,
+            window: policy.window,
+        }))
+    }
+
+    /// The next rest, twice as long as the last one. After too many of them in a row it is gone, and `why` is told.
+    fn rest(&mut self, why: CallError) -> CallError {
+        let (policy, limits) = (self.policy, &mut self.limits);
         if limits.rests >= policy.rests_max {
-            return Err(self.end(CallError::GaveUp {
-                component: self.name.clone(),
-                max: policy.resets_max,
-                window: policy.window,
-            }));
+            return self.end(why);
         }
         let rest = policy.rest.saturating_mul(1 << limits.rests.min(16));
         limits.rests += 1;
-        limits.until = Some(now + rest);
+        limits.until = Some(Instant::now() + rest);
         self.stats.rests += 1;
-        Err(CallError::Resting {
+        CallError::Resting {
             component: self.name.clone(),
             rest,
-        })
+        }
     }
 
     /// Makes the bodies ready again after a failure. Objects come back when they are used, or now where the policy says so.
@@ -293,8 +299,9 @@ impl Core {
         self.release();
         let swapped = self.swap();
         let mut renewed = false;
+        let mut ready = Ok(());
         if !swapped {
-            self.reset_bodies()?;
+            ready = self.reset_bodies();
             renewed = self.bodies.iter().any(Body::renewed);
             self.stats.renewed += u64::from(renewed);
         }
@@ -316,6 +323,7 @@ impl Core {
                 dump,
             });
         }
+        ready?;
         if cause == Cause::Callee {
             return Ok(());
         }
@@ -360,7 +368,8 @@ impl Core {
             let anew = |tries: u32| tries > 1 || self.in_a_row > 1;
             while let Err(found) = self.bodies[place].reset(&self.image, anew(tries)) {
                 if tries == RESET_TRIES {
-                    return Err(self.end(CallError::Dead {
+                    // What cannot be made ready now may be later; the call after the rest finds it as it is, and begins here again.
+                    return Err(self.rest(CallError::Dead {
                         component: self.name.clone(),
                         found,
                     }));

@@ -47,7 +47,8 @@ fn all(unit: &Weak<Unit>) -> Option<bool> {
 impl Core {
     /// One that fails now is tried again when it is used, and its user is told.
     fn bring(&mut self, handle: Handle) -> bool {
-        if self.gone.is_some() {
+        // What rests may not even be ready.
+        if self.available().is_err() {
             return false;
         }
         let whole = self

@@ -1,6 +1,7 @@
 //! What one version of a component is made of: image, bodies, spare, and who answers its imports.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
 
 use super::component::{ASSERTION, CONSOLE, Component, Console, Stream};
 use crate::body::{Body, Maker};
@@ -120,6 +121,10 @@ fn start(engine: &Engine, component: &Component, model: &Model, limits: Limits) 
     }
 }
 
+/// Between two tries of a spare.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// Bodies that stand ready, and the thread that prepares them again.
 fn spares(
     maker: &Maker,
@@ -142,8 +147,11 @@ fn spares(
             // A second fault here costs a try, not the spare.
             let mut ready =
                 |body: &mut Body| (0..3).any(|tries| body.reset(&image, anew || tries > 0).is_ok());
-            if bodies.iter_mut().all(&mut ready) {
-                *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
+            // No others are sent before these are taken, so they are tried again until the host has ended.
+            let mut pause = PAUSE_MIN;
+            while !bodies.iter_mut().all(&mut ready) && Arc::strong_count(&filled) > 1 {
+                std::thread::sleep(pause);
+                pause = PAUSE_MAX.min(pause * 2);
             }
         }
     };

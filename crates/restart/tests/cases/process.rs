@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_restart::{
     CallError, Cause, Component, Edge, Handle, Host, LoadError, Policy, Process, Value, process,
@@ -352,6 +352,47 @@ fn two_components_that_fail_at_once_come_back_in_one_call() {
 }
 
 #[test]
+fn what_cannot_be_made_ready_rests_and_serves_again_when_it_can() {
+    let link = std::env::temp_dir().join(format!("restart-ready-{}", std::process::id()));
+    let own = std::env::current_exe().expect("a mounted /proc");
+    let there = || std::os::unix::fs::symlink(&own, &link).expect("made");
+    there();
+    let policy = Policy {
+        spare: true,
+        rest: Duration::from_millis(50),
+        ..plain()
+    };
+    let mut leaves = component("lock", policy);
+    leaves.process.as_mut().expect("one").program = link.clone();
+    let (_host, edge) = hosted(leaves);
+    let lock = held_lock(&edge);
+    let holder = || edge.invoke(HOLDER, &[lock.into()]);
+    let held = holder();
+    std::fs::remove_file(&link).expect("there");
+    signal("-KILL", &pids(&edge));
+    assert_eq!(holder(), held, "the spare");
+    signal("-KILL", &pids(&edge));
+    let rests = holder();
+    assert!(matches!(rests, Err(CallError::Resting { .. })), "{rests:?}");
+    there();
+    let by = |done: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < end, "{:?}", edge.stats());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    by(&|| holder() == held);
+    // The spare that could not be made ready is, and takes its turn.
+    by(&|| {
+        signal("-KILL", &pids(&edge));
+        assert_eq!(holder(), held);
+        edge.stats().expect("stats").swapped > 1
+    });
+    std::fs::remove_file(&link).expect("there");
+}
+
+#[test]
 fn a_program_that_is_no_component_is_refused_and_one_that_is_gone_ends_it() {
     let speaks = ["-c", "echo this is no frame >&0; cat >/dev/null"];
     for (program, args, why) in [
@@ -375,12 +416,20 @@ fn a_program_that_is_no_component_is_refused_and_one_that_is_gone_ends_it() {
     let link = std::env::temp_dir().join(format!("restart-process-{}", std::process::id()));
     let own = std::env::current_exe().expect("a mounted /proc");
     std::os::unix::fs::symlink(own, &link).expect("made");
-    let mut leaves = component("lock", plain());
+    let policy = Policy {
+        rest: Duration::from_millis(50),
+        rests_max: 1,
+        ..plain()
+    };
+    let mut leaves = component("lock", policy);
     leaves.process.as_mut().expect("one").program = link.clone();
     let (_host, edge) = hosted(leaves);
     let lock = held_lock(&edge);
     std::fs::remove_file(&link).expect("there");
     signal("-KILL", &pids(&edge));
+    let rests = edge.invoke(HOLDER, &[lock.into()]);
+    assert!(matches!(rests, Err(CallError::Resting { .. })), "{rests:?}");
+    std::thread::sleep(policy.rest);
     let gone = edge.invoke(HOLDER, &[lock.into()]);
     assert!(matches!(gone, Err(CallError::Dead { .. })), "{gone:?}");
     let gone = edge.invoke(HOLDER, &[lock.into()]);
