@@ -470,6 +470,7 @@ impl App {
                 ..Policy::default()
             },
             uses,
+            answers: BTreeMap::new(),
             console: Some((ways.console)(name)?),
             process: entry.process.then(load::own_process),
         })

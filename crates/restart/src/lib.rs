@@ -37,7 +37,7 @@ mod words;
 
 pub use engine::{Engine, Failure, LoadError};
 pub use host::{
-    Bare, CallError, Cause, Component, Console, Dump, Edge, Host, Policy, Stats, Stream,
+    Answer, Bare, CallError, Cause, Component, Console, Dump, Edge, Host, Policy, Stats, Stream,
     UpgradeError, Upgraded,
 };
 pub use model::{Model, ModelError, Samples};

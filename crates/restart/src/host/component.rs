@@ -1,5 +1,6 @@
 //! What a component is made from, and where its text goes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use super::edge::Edge;
 use crate::engine::LoadError;
 use crate::model::Model;
 use crate::process::Process;
+use crate::value::Value;
 use crate::words::Policy;
 
 /// What a component is made from.
@@ -25,6 +27,8 @@ pub struct Component {
     pub policy: Policy,
     /// Components that it may call.
     pub uses: Vec<Edge>,
+    /// Functions of the program that the host is a part of, by `interface#name`: for interfaces without objects that no component exports.
+    pub answers: BTreeMap<String, Answer>,
     /// Where it prints, if it imports [`CONSOLE`].
     pub console: Option<Console>,
     /// Runs it in a process of its own.
@@ -70,6 +74,7 @@ impl Component {
             call_limit: Duration::from_millis(50),
             policy: Policy::default(),
             uses: Vec::new(),
+            answers: BTreeMap::new(),
             console: None,
             process: None,
         }
@@ -85,6 +90,10 @@ impl std::fmt::Debug for Component {
             .finish_non_exhaustive()
     }
 }
+
+/// A function of the program. What goes wrong in it is told by a result that its WIT has. It is called once for each question: a call that is
+/// repeated after a failure, and the second of two bodies, get the same answer.
+pub type Answer = Arc<dyn Fn(&[Value]) -> Option<Value> + Send + Sync>;
 
 /// Where a component's text goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

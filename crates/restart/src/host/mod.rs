@@ -31,7 +31,7 @@ mod unit;
 mod upgrade;
 
 pub use self::bare::Bare;
-pub use self::component::{ASSERTION, CONSOLE, Component, Console, Stream};
+pub use self::component::{ASSERTION, Answer, CONSOLE, Component, Console, Stream};
 pub use self::edge::Edge;
 pub use self::unit::Host;
 pub use self::upgrade::{UpgradeError, Upgraded};

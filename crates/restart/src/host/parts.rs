@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use super::component::{ASSERTION, CONSOLE, Component, Console, Stream};
+use super::component::{ASSERTION, Answer, CONSOLE, Component, Console, Stream};
 use crate::body::{Body, Maker};
 use crate::engine::{
     Callee, Engine, Image, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
@@ -153,6 +153,7 @@ fn spares(
                 std::thread::sleep(pause);
                 pause = PAUSE_MAX.min(pause * 2);
             }
+            *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
         }
     };
     let spawned = std::thread::Builder::new()
@@ -201,7 +202,30 @@ impl Callee for Printer {
     }
 }
 
-/// Who answers what a component imports: an edge, the console, or whoever hears assertions; anything else is refused by name.
+/// Functions of the program.
+struct Program(Vec<Answer>);
+
+impl Callee for Program {
+    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        Ok(self.0[function](args))
+    }
+
+    fn discard(&self, _: Handle) -> Result<(), CallError> {
+        Ok(())
+    }
+}
+
+/// The functions of an interface that the program answers; none where it answers none of them.
+fn answered_by(component: &Component, interface: &str) -> Option<(Vec<String>, Vec<Answer>)> {
+    let own = |(path, answer): (&String, &Answer)| {
+        let name = path.strip_prefix(interface)?.strip_prefix('#')?;
+        Some((name.to_owned(), answer.clone()))
+    };
+    let (names, answers): (Vec<_>, Vec<_>) = component.answers.iter().filter_map(own).unzip();
+    (!names.is_empty()).then_some((names, answers))
+}
+
+/// Who answers what a component imports: an edge, the program, the console, or whoever hears assertions; anything else is refused by name.
 pub(super) fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
     let lacks = |found: String| LoadError::Import {
         component: component.name.clone(),
@@ -210,14 +234,22 @@ pub(super) fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Im
     let mut imports = Vec::new();
     for wanted in wanted {
         let interface = wanted.interface.clone();
-        let own: Option<(&[&str], Arc<dyn Callee>)> = match (&*interface, &component.console) {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let own: Option<(Vec<String>, Arc<dyn Callee>)> = match (&*interface, &component.console) {
             (CONSOLE, Some(console)) => Some((
-                &["print", "print-error"],
+                names(&["print", "print-error"]),
                 Arc::new(Printer(console.clone())),
             )),
-            (ASSERTION, _) => Some((&["failed"], Arc::new(Asserts))),
-            _ => None,
+            (ASSERTION, _) => Some((names(&["failed"]), Arc::new(Asserts))),
+            _ => answered_by(component, &interface)
+                .map(|(names, answers)| (names, Arc::new(Program(answers)) as Arc<dyn Callee>)),
         };
+        if let (Some(_), Some(of)) = (&own, wanted.resources.first()) {
+            return Err(lacks(format!(
+                "{interface} has objects ({}), which only a component can have",
+                of.name
+            )));
+        }
         if let Some((known, callee)) = own {
             let function = |name: &String| {
                 let place = known.iter().position(|known| known == name);

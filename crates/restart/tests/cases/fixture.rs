@@ -68,6 +68,7 @@ pub(crate) fn component(name: &str, policy: Policy) -> Component {
         call_limit: Duration::from_secs(2),
         policy,
         uses: Vec::new(),
+        answers: std::collections::BTreeMap::new(),
         console: None,
         process: None,
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use steadfast_restart::{
-    CallError, Cause, Component, Edge, Host, LoadError, Policy, Stream, Value,
+    Answer, CallError, Cause, Component, Edge, Host, LoadError, Policy, Stream, Value,
 };
 
 use crate::fixture;
@@ -80,6 +80,51 @@ fn others_see_each_call_once_with_one_body_and_with_two() {
         // Made, taken, released; and given back.
         assert_eq!((stats.calls, stats.objects), (3, 0));
         assert_eq!(app.client.stats().expect("stats").resets_total(), 0);
+    }
+}
+
+#[test]
+fn the_program_answers_what_no_component_exports_and_each_question_once() {
+    const CONSOLE: &str = "steadfast:host/console@0.1.0";
+    for policy in policies() {
+        let said = Printed::default();
+        let answers = |names: &[&str]| {
+            let answer = |name: &&str| {
+                let said = said.clone();
+                let hear: Answer = Arc::new(move |args: &[Value]| {
+                    if let Some(Value::String(text)) = args.first() {
+                        said.lock().expect("whole").push(text.clone());
+                    }
+                    None
+                });
+                (format!("{CONSOLE}#{name}"), hear)
+            };
+            names.iter().map(answer).collect()
+        };
+        let mut host = fixture::host("lock", Policy::default());
+        let with = |host: &Host, names: &[&str]| Component {
+            console: None,
+            answers: answers(names),
+            ..client(host, policy, &[], &said)
+        };
+        for (names, found) in [
+            (
+                &["print"][..],
+                "steadfast:host/console@0.1.0 has print alone",
+            ),
+            (&[], CONSOLE),
+        ] {
+            let refused = host.add(with(&host, names), None).expect_err("refused");
+            assert!(refused.to_string().contains(found), "{refused}");
+        }
+        host.add(with(&host, &["print", "print-error"]), None)
+            .expect("it starts");
+        let edge = host.edge("test", "client", &[]).expect("an edge");
+        edge.fail_once().expect("asked for");
+        let worked = edge.invoke(&path("work"), &[]);
+        assert_eq!(worked, Ok(Some(Value::Bool(true))));
+        assert_eq!(*said.lock().expect("whole"), ["at work"]);
+        assert_eq!(edge.stats().expect("stats").resets[&Cause::Asked], 1);
     }
 }
 
