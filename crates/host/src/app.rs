@@ -92,6 +92,20 @@ struct EdgeEntry {
     /// What becomes of the objects that `from` holds there when it fails.
     #[serde(default)]
     held: Held,
+    /// The objects of `from` come back at once, whatever the component does with those of others.
+    #[serde(default)]
+    eager: bool,
+}
+
+impl EdgeEntry {
+    fn make(&self, host: &Host) -> Result<Edge, Told> {
+        let made = host.edge(&self.from, &self.to, &self.allow)?;
+        let made = match self.held {
+            Held::Release => made,
+            Held::Keep => made.keeping(),
+        };
+        Ok(if self.eager { made.eagerly()? } else { made })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -245,12 +259,16 @@ impl App {
         shape
     }
 
-    /// Makes objects come back on demand everywhere; the names of components where they did not.
+    /// Makes objects come back on demand everywhere; the names of components where they did not, be it those of one edge.
     pub(crate) fn take_eager(&mut self) -> BTreeSet<String> {
+        let edges = self.edge.iter_mut();
+        let edges =
+            edges.filter_map(|edge| std::mem::take(&mut edge.eager).then(|| edge.to.clone()));
+        let edges: Vec<_> = edges.collect();
         let all = self.component.iter_mut();
         let eager =
             all.filter_map(|(name, entry)| std::mem::take(&mut entry.eager).then(|| name.clone()));
-        eager.collect()
+        eager.chain(edges).collect()
     }
 
     /// CPU time of a call to a component.
@@ -399,14 +417,7 @@ impl App {
     /// What a component may call.
     fn uses(&self, host: &Host, name: &str) -> Result<Vec<Edge>, Told> {
         let mine = self.edge.iter().filter(|edge| edge.from == *name);
-        let uses = mine.map(|edge| {
-            let made = host.edge(name, &edge.to, &edge.allow)?;
-            Ok(match edge.held {
-                Held::Release => made,
-                Held::Keep => made.keeping(),
-            })
-        });
-        uses.collect()
+        mine.map(|edge| edge.make(host)).collect()
     }
 
     fn component(
@@ -493,7 +504,7 @@ impl App {
                 .insert(name.clone(), host.edge("host", name, &[])?);
         }
         for edge in self.edge.iter().filter(|edge| edge.from == SCRIPT) {
-            let made = host.edge(SCRIPT, &edge.to, &edge.allow)?;
+            let made = edge.make(host)?;
             if running.script.insert(edge.to.clone(), made).is_some() {
                 return Err(wrong(
                     format!("two edges lead from the script to {}", edge.to),

@@ -87,15 +87,18 @@ fn a_task_meets_its_deadline_unless_a_hang_takes_longer_to_be_found() {
 
 #[test]
 fn a_component_that_is_eager_is_measured_as_any_other_and_judged_as_it_is() {
-    let (output, found) = analyse(
-        "eager",
-        &app("eager = true", 9_000_000),
-        &["--without-hangs"],
-    );
-    assert!(output.status.success(), "{}{}", out(&output), err(&output));
-    let urgent = &found["tasks"][0];
-    assert_eq!(urgent["configured"], urgent["eager"], "{urgent}");
-    assert_ne!(urgent["configured"], urgent["on_demand"], "{urgent}");
+    // An edge is judged as its component: which objects are those of the edge is not measured.
+    let edge = app("", 9_000_000).replacen("[[edge]]", "[[edge]]\neager = true", 1);
+    for (name, app) in [
+        ("eager", app("eager = true", 9_000_000)),
+        ("eager-edge", edge),
+    ] {
+        let (output, found) = analyse(name, &app, &["--without-hangs"]);
+        assert!(output.status.success(), "{}{}", out(&output), err(&output));
+        let urgent = &found["tasks"][0];
+        assert_eq!(urgent["configured"], urgent["eager"], "{urgent}");
+        assert_ne!(urgent["configured"], urgent["on_demand"], "{urgent}");
+    }
 }
 
 #[test]

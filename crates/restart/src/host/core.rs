@@ -7,7 +7,7 @@
 //!
 //! Not covered: what a first of two bodies has asked others for is in effect before the second is heard.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ pub(super) struct Core {
     /// By resource: the epoch in which all of its objects have come back. What is made later is of that epoch as well.
     pub(super) whole: Vec<u64>,
     pub(super) policy: Policy,
+    /// Clients whose objects come back at once where the policy brings back none.
+    pub(super) eager: BTreeSet<u32>,
     pub(super) stats: Stats,
     /// Readable without the lock; written under it.
     pub(super) calls: Arc<AtomicU64>,
@@ -579,27 +581,5 @@ impl Core {
             attempts: self.policy.redo_max + 1,
             cause: last,
         })
-    }
-
-    /// All objects at once, where the policy says so.
-    pub(super) fn rebuild_eagerly(&mut self) {
-        if !self.policy.eager {
-            return;
-        }
-        let keys: Vec<_> = self.table.names.keys().cloned().collect();
-        for key in keys {
-            if let Err(Stop::Failed(cause, detail)) = self.rename(&key) {
-                let _ = self.recover(cause, None, detail);
-            }
-        }
-        for handle in self.table.handles() {
-            // One that fails now is tried again when it is used, and its user is told.
-            let whole = self
-                .rebuild(handle)
-                .and_then(|()| self.bring_all_keys(handle));
-            if let Err(Stop::Failed(cause, detail)) = whole {
-                let _ = self.recover(cause, None, detail);
-            }
-        }
     }
 }

@@ -77,6 +77,17 @@ impl Edge {
         }
     }
 
+    /// The same, for a client whose objects come back at once after a failure, in the thread that met it: whoever calls next pays for them.
+    /// The objects of others come back when they are used, as the policy says.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn eagerly(self) -> Result<Self, CallError> {
+        let core = self.unit.core.lock().map_err(|_| self.reentered());
+        core?.eager.insert(self.client);
+        Ok(self)
+    }
+
     /// The place of a function, by `interface#name`.
     ///
     /// # Errors

@@ -46,6 +46,37 @@ impl Core {
             .try_for_each(|handle| self.rebuild_one(*handle))
     }
 
+    /// All objects at once, or those of some clients, where the policy or an edge says so.
+    pub(super) fn rebuild_eagerly(&mut self) {
+        let all = self.policy.eager;
+        if !all && self.eager.is_empty() {
+            return;
+        }
+        // Names of some clients' objects come back with these.
+        let keys: Vec<_> = match all {
+            true => self.table.names.keys().cloned().collect(),
+            false => Vec::new(),
+        };
+        for key in keys {
+            if let Err(Stop::Failed(cause, detail)) = self.rename(&key) {
+                let _ = self.recover(cause, None, detail);
+            }
+        }
+        for handle in self.table.handles() {
+            let owner = self.table.slot(handle).map(|slot| slot.owner());
+            if !all && !owner.is_ok_and(|owner| self.eager.contains(&owner)) {
+                continue;
+            }
+            // One that fails now is tried again when it is used, and its user is told.
+            let whole = self
+                .rebuild(handle)
+                .and_then(|()| self.bring_all_keys(handle));
+            if let Err(Stop::Failed(cause, detail)) = whole {
+                let _ = self.recover(cause, None, detail);
+            }
+        }
+    }
+
     /// What was made from an object, and from that.
     pub(super) fn rebuild_children(&mut self, handle: Handle) -> Result<(), Stop> {
         let all = self.table.descendants(handle);

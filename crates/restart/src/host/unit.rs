@@ -68,6 +68,7 @@ impl Host {
             table: Table::default(),
             epoch: 1,
             policy: component.policy,
+            eager: BTreeSet::new(),
             stats: Stats::default(),
             calls: Arc::default(),
             since_compare: 0,

@@ -221,6 +221,24 @@ fn a_reset_brings_objects_back_at_once_where_that_is_the_policy_and_else_when_th
 }
 
 #[test]
+fn objects_of_an_eager_edge_come_back_at_once_and_those_of_others_when_they_are_used() {
+    let host = fixture::host("lock", Policy::default());
+    let edge = || host.edge("test", "lock", &[]).expect("an edge");
+    let (urgent, other) = (edge().eagerly().expect("not within a call"), edge());
+    let locks = [new(&urgent), new(&urgent)];
+    let theirs = new(&other);
+    other.reset().expect("it comes back");
+    let rebuilt = || other.stats().expect("stats").rebuilt;
+    assert_eq!(rebuilt(), 2);
+    assert_eq!(
+        (holder(&urgent, locks[0]), holder(&urgent, locks[1])),
+        (None, None)
+    );
+    assert_eq!(rebuilt(), 2);
+    assert_eq!((holder(&other, theirs), rebuilt()), (None, 3));
+}
+
+#[test]
 fn what_nobody_uses_comes_back_when_the_machine_is_idle_if_that_is_asked_for() {
     for idle in [true, false] {
         let policy = Policy {
