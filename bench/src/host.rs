@@ -39,8 +39,8 @@ pub struct Plan {
     pub lines: PathBuf,
     /// Only what the lines hold: nothing is struck.
     pub lines_only: bool,
-    /// The components and faults of Song et al. 2013, Section IV C, in place of all groups.
-    pub as_paper: bool,
+    /// Some groups of the campaign in place of all.
+    pub groups: Option<Groups>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -113,12 +113,32 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// Scheduler, memory manager and file system, eight registers at once and one; two bodies in processes of their own.
-const AS_PAPER: [&str; 3] = [
-    "--what=threads,pages,files",
-    "--target=registers,eight",
-    "--mode=processes",
-];
+/// A choice of groups.
+#[derive(Clone, Copy, Debug)]
+pub enum Groups {
+    /// The components and faults of Song et al. 2013, Section IV C.
+    Paper,
+    /// Vector registers.
+    Vectors,
+}
+
+impl Groups {
+    fn flags(self) -> [&'static str; 3] {
+        match self {
+            // Eight registers at once and one; two bodies in processes of their own.
+            Self::Paper => [
+                "--what=threads,pages,files",
+                "--target=registers,eight",
+                "--mode=processes",
+            ],
+            Self::Vectors => [
+                "--what=locks,files",
+                "--target=vectors",
+                "--mode=dual,process",
+            ],
+        }
+    }
+}
 
 fn campaign(plan: &Plan) -> Result<Vec<Group>> {
     let mut args = vec![
@@ -127,8 +147,8 @@ fn campaign(plan: &Plan) -> Result<Vec<Group>> {
         format!("--seed={}", plan.seed),
         format!("--lines={}", plan.lines.display()),
     ];
-    if plan.as_paper {
-        args.extend(AS_PAPER.map(str::to_owned));
+    if let Some(groups) = plan.groups {
+        args.extend(groups.flags().map(str::to_owned));
     }
     let file = plan.place.join("host-campaign.json");
     told(&plan.program, &args, &file)

@@ -42,6 +42,7 @@ pub mod memory;
 pub mod micro;
 pub mod model;
 pub mod pair;
+mod plot;
 pub mod process;
 pub mod product;
 pub mod repair;

@@ -326,6 +326,9 @@ enum Action {
         /// Flips as C³'s authors made them: scheduler, memory manager and file system, one register and eight at once
         #[arg(long, conflicts_with = "lines_only")]
         as_paper: bool,
+        /// Flips in vector registers alone: lock and file system
+        #[arg(long, conflicts_with_all = ["lines_only", "as_paper"])]
+        vectors: bool,
     },
     /// Two hosts of `steadfast pair` (root): commits of sqlite3; with a server a download whose host dies, or --hold; --pairs are rounds
     Pair {
@@ -607,9 +610,15 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         lines,
         lines_only,
         as_paper,
+        vectors,
     } = action
     else {
         bail!("nothing to measure")
+    };
+    let groups = match (as_paper, vectors) {
+        (true, _) => Some(host::Groups::Paper),
+        (_, true) => Some(host::Groups::Vectors),
+        _ => None,
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let place = root.with_file_name("build/bench");
@@ -624,7 +633,7 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         seed: common.seed,
         lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
         lines_only: *lines_only,
-        as_paper: *as_paper,
+        groups,
         place,
     };
     let rows = host::measure(&plan)?;

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_report::published::{File, Files, Promise, Promises, Row};
 
 use crate::machine;
+use crate::plot::{self, escape};
 
 /// Minutes that a command takes on two cores, by how it begins; the first that fits. What is not here takes `UNKNOWN`.
 const MINUTES: [(&str, f64); 18] = [
@@ -315,7 +316,7 @@ fn html(promises: &Promises, published: &Files, here: &Files) -> String {
     for promise in &promises.promise {
         let lines = lines(promise, published, here);
         let measured = lines.iter().any(|line| line.fill == HERE);
-        if promise.rival.is_empty() && !measured {
+        if promise.rival.is_empty() && promise.plot.is_empty() && !measured {
             continue;
         }
         let facts = [
@@ -366,6 +367,13 @@ fn html(promises: &Promises, published: &Files, here: &Files) -> String {
             );
         }
         out.push_str("</table>");
+        out.push_str(&plot::svg(
+            promise,
+            [
+                ("published", PUBLISHED, published.get(&promise.file)),
+                ("here", HERE, here.get(&promise.file)),
+            ],
+        ));
     }
     out.push_str(
         "<svg width=0 height=0><defs><pattern id=h width=6 height=6 patternUnits=userSpaceOnUse patternTransform='rotate(45)'>\
@@ -457,12 +465,6 @@ fn svg(fill: &str, value: f64, interval: Option<(f64, f64)>, most: f64) -> Strin
         );
     }
     out + "</svg>"
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 #[cfg(test)]

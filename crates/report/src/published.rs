@@ -280,6 +280,20 @@ impl File {
             .find(|(_, row)| row.key == key)
     }
 
+    /// The rows `KEY.N` of a key, in the order of N.
+    #[must_use]
+    pub fn points(&self, key: &str) -> Vec<(u32, &Row)> {
+        let rows = self.runs.iter().flat_map(|run| &run.rows);
+        let mut points: Vec<_> = rows
+            .filter_map(|row| {
+                let count = row.key.strip_prefix(key)?.strip_prefix('.')?;
+                Some((count.parse().ok()?, row))
+            })
+            .collect();
+        points.sort_by_key(|(count, _)| *count);
+        points
+    }
+
     /// What is wrong with the file; empty when it may be published.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
@@ -410,6 +424,9 @@ pub struct Promise {
     pub file: String,
     #[serde(default)]
     pub values: Vec<Value>,
+    /// Keys whose rows `KEY.N` are drawn over N, beside the papers' numbers.
+    #[serde(default)]
+    pub plot: Vec<String>,
     /// Files of tests that `make test` runs and that hold the promise.
     #[serde(default)]
     pub tests: Vec<String>,
@@ -590,6 +607,15 @@ impl Promise {
         }
         for test in self.tests.iter().filter(|test| !exists(test)) {
             wrong(format!("the test {test} does not exist"));
+        }
+        for key in &self.plot {
+            let points = files.get(&self.file).map_or(0, |f| f.points(key).len());
+            if points < 2 {
+                wrong(format!(
+                    "a plot needs two rows {key}.N, {} has {points}",
+                    self.file
+                ));
+            }
         }
         for (value, found) in self.rows(files) {
             match found {

@@ -416,17 +416,15 @@ fn interference(folder: &Path, report: &mut Report) -> Result<(), Told> {
             let (took, given) = ended.map_err(|_| none("the urgent task panicked"))??;
             fifo = given;
             let us = median_us(took).ok_or_else(|| none(key))?;
-            if !eager || others == 10_000 {
-                let word = if eager { "eager" } else { "on demand" };
-                report.put(
-                    &format!("{key}.{others}"),
-                    &format!(
-                        "an urgent task's reset and first call, {word}, others hold {others} objects"
-                    ),
-                    "µs",
-                    us,
-                );
-            }
+            let word = if eager { "eager" } else { "on demand" };
+            report.put(
+                &format!("{key}.{others}"),
+                &format!(
+                    "an urgent task's reset and first call, {word}, others hold {others} objects"
+                ),
+                "µs",
+                us,
+            );
             points.push((f64::from(others), us * 1000.0));
         }
         report.fifo = fifo;

@@ -113,6 +113,35 @@ fn a_key_that_no_file_has_is_an_error() {
 }
 
 #[test]
+fn a_plot_of_fewer_than_two_points_is_an_error() {
+    let row = |key: &str| Row::new(key, "grows", 1.0, "ns");
+    let promise = Promise {
+        id: 1,
+        what: "what grows".to_owned(),
+        command: "bench micro".to_owned(),
+        file: "results/a.json".to_owned(),
+        plot: vec!["a".to_owned()],
+        tests: vec!["a.rs".to_owned()],
+        ..Promise::default()
+    };
+    let with = |rows| Files::from([("results/a.json".to_owned(), file(rows))]);
+    let one = with(vec![row("a"), row("a.100"), row("a.b.3"), row("ab.4")]);
+    let errors = promise.errors(&one, |_| true);
+    assert_eq!(
+        errors,
+        ["promise 1: a plot needs two rows a.N, results/a.json has 1"]
+    );
+    let two = with(vec![row("a.100"), row("a.20")]);
+    assert!(promise.errors(&two, |_| true).is_empty());
+    let counts: Vec<_> = two["results/a.json"]
+        .points("a")
+        .iter()
+        .map(|(n, _)| *n)
+        .collect();
+    assert_eq!(counts, [20, 100]);
+}
+
+#[test]
 fn a_new_value_takes_the_place_of_the_old_one() {
     let mut file = file(vec![ns(120.0, 114.0, 154.0), Row::new("b", "b", 1.0, "ns")]);
     file.add(run("7654321", vec![ns(109.0, 103.0, 112.0)]));
