@@ -465,7 +465,8 @@ struct sf_group {
 	uint64_t fault_at[SF_FAULTS_MAX]; /* where faults led to a handler: it may go back there, or near it */
 	/* Processes that share memory (domain.c): whether this is one, and of each slot the ticket behind the last one that it
 	 * has given back, and whether it holds another. */
-	uint32_t domain, domain_spare;
+	uint32_t domain;
+	uint32_t counts; /* passes of payloads that were planted are counted: signals are heard there (thread.c) */
 	uint64_t baton_given[SF_SLOTS_MAX];
 	uint32_t baton_held[SF_SLOTS_MAX];
 	/* The launcher asks, by a number, whether another thread could go on; the leader repeats it, and if so once more. */

@@ -172,7 +172,7 @@ struct sf_mirror {
 	u32 turn;    /* SF_TURN_* */
 	u32 spent;   /* events since it went on */
 	u64 quantum; /* passes of planted payloads after which it gives way, or 0 */
-	u32 counts;  /* threads have such a budget */
+	u32 counts;  /* not 0: there is such a budget; of one thread alone: how often it was used up since a signal */
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u64 map_stores;      /* bytes of those that may hold stores */

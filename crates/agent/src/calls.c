@@ -1320,7 +1320,7 @@ static const struct sf_result *act_signal(struct sf_event *e, void *arg)
 	(void)arg;
 	if (sf_signal_pending())
 		sf_signal_attach(res, 0);
-	if (unlikely(me.gives) && (app.threads > 1 || app.domain))
+	if (unlikely(me.gives))
 		res->flags |= SF_R_TURN;
 	me.gives = 0;
 	sf_result_end(res);

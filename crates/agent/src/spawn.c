@@ -420,8 +420,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 		if (sys2(NR_kill, sf_boot.launcher_pid, 0) == -ESRCH)
 			sys1(NR_exit_group, 121);
 	}
-	if (app.threads)
-		sf_threads_keep_current();
+	sf_threads_keep_current();
 	sf_kernel_mask();
 	r->rax = 0;
 	if (k->stack)

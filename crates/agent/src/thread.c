@@ -94,6 +94,10 @@ enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGU
 #define QUANTUM 4096u
 #define QUANTUM_MIN 16u
 #define QUANTUM_MAX (1ull << 40)
+/* Of a process in which nobody waits for his turn: signals are heard in so many times a slice, and after so many in which none
+ * has come replicas need no longer meet for them, which takes time where they share cores. */
+#define HEARS 4u
+#define DEAF_AFTER 500u
 
 struct table {
 	u64 order; /* the last one given: struct sf_thread, `since` */
@@ -119,8 +123,11 @@ u64 sf_thread_order(void)
 	return ++T->order;
 }
 
+/* There is no table before the first clone(2). */
 u32 sf_thread_top(void)
 {
+	if (!app.threads)
+		return 0;
 	ASSERT(T->top <= SF_THREADS_MAX);
 	return T->top;
 }
@@ -206,6 +213,19 @@ static void show_threads(void)
 		store(&G->threads, app.threads);
 }
 
+static void count_passes(u32 on)
+{
+	app.counts = on;
+	if (me.slot == 0)
+		store(&G->counts, on != 0);
+}
+
+/* Nobody waits for its turn. */
+static int by_itself(void)
+{
+	return app.threads < 2 && !app.domain;
+}
+
 /* One that nobody has now, and that nobody had lately. */
 static u32 new_number(void)
 {
@@ -272,6 +292,8 @@ static void end_thread(void)
 /* In a child of fork(2), which has the thread that called it and no other. */
 void sf_threads_keep_current(void)
 {
+	app.quantum = tls.budget = 0;
+	count_passes(0);
 	if (!app.threads)
 		return;
 	for (u32 i = 0; i < sf_thread_top(); i++)
@@ -280,7 +302,6 @@ void sf_threads_keep_current(void)
 	sf_thread_now()->tid = G->leader_pid;
 	app.threads = 1;
 	app.turn = 0;
-	app.quantum = tls.budget = app.counts = 0;
 }
 
 /* ---- signals to one thread ---- */
@@ -765,7 +786,7 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	*e = (struct sf_event){ .seq = me.next, .nr = NR_ppoll, .kind = SF_K_SYSCALL, .lockstep = 1 };
 	e->args[0] = app.threads;
 	e->args[1] = (u64)l->waits | (u64)l->yields << 1;
-	e->args[2] = T->order;
+	e->args[2] = app.threads ? T->order : 0;
 	return SF_CLAIMED;
 }
 
@@ -808,7 +829,7 @@ static void begin_slice(u64 quantum)
 /* How many passes take a slice, if those of the last one took as long as they did. */
 static u64 next_quantum(void)
 {
-	u64 q = app.quantum, slice = G->slice_tsc, took = slice_began ? (sf_tsc() - slice_began) * 16 : 0;
+	u64 q = app.quantum, slice = G->slice_tsc * (by_itself() ? HEARS : 1), took = slice_began ? (sf_tsc() - slice_began) * 16 : 0;
 	if (!took || slice < 16)
 		return q;
 	u64 times = took / slice;
@@ -882,7 +903,9 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	struct look *l = arg;
 	(void)e;
-	T->heard = l->now = (u64)res->ret;
+	l->now = (u64)res->ret;
+	if (app.threads)
+		T->heard = l->now;
 	if (unlikely(G->options & SF_O_PAIR) && me.role == SF_FOLLOWER)
 		sf_threads_heard(l->now);
 	l->n = 0;
@@ -904,7 +927,8 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 	}
 	if (l->yields) {
 		begin_slice(res->aux);
-		app.turn |= SF_TURN_GIVE;
+		if (app.threads > 1)
+			app.turn |= SF_TURN_GIVE;
 	}
 	return 0;
 }
@@ -966,11 +990,12 @@ void sf_threads_asked(void)
 	sys3(NR_futex, &G->launcher_bell, 1 /* FUTEX_WAKE */, 1);
 }
 
-/* All replicas have met in the middle of a computation, so that others have their turn, threads or processes (meet.c). From here on they count
- * how often they come by the payloads planted there, and find the next such place by themselves. */
+/* All replicas have met in the middle of a computation, so that others have their turn, threads or processes, or a signal is
+ * heard (meet.c). From here on they count how often they come by the payloads planted there, and find the next such place by
+ * themselves. */
 void sf_threads_preempt(struct sf_regs *r)
 {
-	app.counts = 1;
+	count_passes(1);
 	begin_slice(QUANTUM);
 	if (app.threads > 1)
 		app.turn |= SF_TURN_GIVE | SF_TURN_LOOK;
@@ -987,13 +1012,16 @@ void sf_threads_yield(struct sf_regs *r)
 		tls.budget = app.quantum;
 		return;
 	}
-	if (app.threads < 2 && !app.domain) {
-		app.quantum = tls.budget = app.counts = 0;
+	if (by_itself() && app.counts > DEAF_AFTER) {
+		app.quantum = tls.budget = 0;
+		count_passes(0);
 		return;
 	}
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_YIELD;
-	if (sf_event(&e, r, &looks, &l) & SF_R_MORE)
+	s32 flags = sf_event(&e, r, &looks, &l);
+	app.counts = flags & SF_R_MORE || !by_itself() ? 1 : app.counts + 1; /* once, whoever begins the event again */
+	if (flags & SF_R_MORE)
 		sf_more_signals(r);
 	if (app.domain)
 		sf_baton(r);

@@ -207,7 +207,7 @@ pub(crate) struct Group {
     pub(crate) stand_in_inv: u32,
     pub(crate) fault_at: [u64; FAULTS_MAX],
     pub(crate) domain: u32,
-    pub(crate) domain_spare: u32,
+    pub(crate) counts: u32,
     pub(crate) baton_given: [u64; SLOTS_MAX],
     pub(crate) baton_held: [u32; SLOTS_MAX],
     pub(crate) threads: u32,

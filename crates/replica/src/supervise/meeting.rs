@@ -29,6 +29,8 @@ use crate::supervise::{Supervisor, WATCH};
 
 /// A signal that waits so long without an event has the replicas meet. Most programs have an event by then.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// Where passes of payloads are counted it is heard in 40 ms, if the program still comes by one (thread.c, `HEARS`).
+const PATIENCE_COUNTED: Duration = Duration::from_millis(150);
 /// Attempts that fail are at most so far apart.
 const PATIENCE_MAX: Duration = Duration::from_secs(10);
 /// A meeting holds everybody up, for as long as it takes to read all memory at least: the program computes on for so
@@ -146,8 +148,9 @@ impl Supervisor<'_> {
             return Duration::MAX;
         }
         let place = self.group.get64(at!(own 0, next));
-        // With others that share its memory it cannot be held up anywhere: its signals wait for its next event.
-        if self.group.get32(at!(hand)) == 0 || self.shares_memory() {
+        // What processes share is of one moment only where it is this one's turn at every index.
+        let turn = !self.shares_memory() || self.has_its_turn();
+        if self.group.get32(at!(hand)) == 0 || !turn {
             self.meeting.waits = None;
             return Duration::MAX;
         }
@@ -155,10 +158,15 @@ impl Supervisor<'_> {
             Some((at, since)) if at == place => since,
             _ => self.meeting.waits.insert((place, Instant::now())).1,
         };
+        let patience = if self.counts() {
+            PATIENCE_COUNTED
+        } else {
+            PATIENCE
+        };
         let due = self
             .meeting
             .not_before
-            .map_or(since + PATIENCE, |earliest| earliest.max(since + PATIENCE));
+            .map_or(since + patience, |earliest| earliest.max(since + patience));
         let now = Instant::now();
         if now < due {
             return due - now;
@@ -263,6 +271,11 @@ impl Supervisor<'_> {
             self.group.sleep(seen, LOOK);
         }
         self.group.get32(at!(look_found)) == number
+    }
+
+    /// Replicas count how often they come by payloads.
+    fn counts(&self) -> bool {
+        self.group.get32(at!(counts)) != 0
     }
 
     fn meet(&mut self) -> bool {
@@ -446,7 +459,7 @@ impl Supervisor<'_> {
         self.modules.meets_given += 1;
         // Replicas that count passes of payloads begin anew (log.c, SF_C_PATCH); a re-run would not.
         if self.group.get32(at!(options)) & option::RETAIN != 0
-            && self.group.get32(at!(threads)) > 1
+            && (self.group.get32(at!(threads)) > 1 || self.counts())
         {
             self.group.set32(at!(snapshot_broken), 1);
         }
