@@ -248,6 +248,7 @@ fn bytes(index: usize, arg: &Arg) -> String {
         Kind::OutAddr => " address".to_owned(),
         Kind::FdSet => " fd_set".to_owned(),
         Kind::OutPages => ", a byte per page".to_owned(),
+        Kind::IfConf => " ifconf".to_owned(),
         _ => {
             let count = match arg.len {
                 Length::One | Length::Nul => return format!("a{index} ({})", arg.size),

@@ -69,6 +69,7 @@ pub enum Kind {
     OutAddr,
     FdSet,
     OutPages,
+    IfConf,
 }
 
 impl Kind {
@@ -87,6 +88,7 @@ impl Kind {
                 | Kind::InIov
                 | Kind::InMsg
                 | Kind::FdSet
+                | Kind::IfConf
         )
     }
 
@@ -100,6 +102,7 @@ impl Kind {
                 | Kind::OutAddr
                 | Kind::FdSet
                 | Kind::OutPages
+                | Kind::IfConf
         )
     }
 }
@@ -846,6 +849,7 @@ fn parse_arg(expr: &Expr) -> Option<Arg> {
         ("OUT_MSG_", []) => with(Kind::OutMsg, Length::One, None, 56),
         ("OUT_ADDR_", [len]) => with(Kind::OutAddr, argument(len)?, None, 1),
         ("FDSET_", [count]) => with(Kind::FdSet, argument(count)?, None, 8),
+        ("IFCONF_", []) => with(Kind::IfConf, Length::One, None, 16),
         ("OUT_PAGES_", [len]) => with(Kind::OutPages, argument(len)?, None, 1),
         ("SF_ARG_WHEN", [kind, len, cap, size, when]) => {
             let when = match when {

@@ -23,6 +23,12 @@ struct mmsghdr {
 	struct msghdr hdr;
 	u32 len, pad;
 };
+/* What an ioctl(2) is told of interfaces with. */
+struct ifconf {
+	s32 len;
+	u32 pad;
+	u64 at;
+};
 #define MESSAGES_MAX 1024 /* UIO_MAXIOV: the kernel takes no more at once (sendmmsg(2)) */
 
 /* Capacities that the kernel overwrites with lengths: noted by the digest of this event. */
@@ -118,6 +124,12 @@ static void hash_pollfds(struct sf_hash *h, const struct pollfd *p, u64 bytes)
 		h->a = sf_mix(h->a, (u64)(u32)p[i].fd << 32 | p[i].events);
 }
 
+static void hash_ifconf(struct sf_hash *h, const struct ifconf *f)
+{
+	sf_hash_bytes(h, &f->len, sizeof f->len);
+	sf_hash_bytes(h, &f->at, sizeof f->at);
+}
+
 static void hash_message(struct sf_hash *h, const struct msghdr *m, u32 index, int in)
 {
 	sf_hash_bytes(h, m, 48); /* flags are out only */
@@ -195,6 +207,7 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			sf_hash_bytes(h, &addr_cap, 4);
 			break;
 		case SF_A_FDSET: sf_hash_bytes(h, (void *)a[i], fdset_bytes(a[i], value(c, a, k->len))); break;
+		case SF_A_IFCONF: hash_ifconf(h, (void *)a[i]); break;
 		}
 	}
 }
@@ -437,6 +450,13 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 			if (wrote)
 				move(m, a[i], fdset_bytes(a[i], value(c, a, k->len)));
 			break;
+		case SF_A_IFCONF:
+			if (wrote) {
+				const struct ifconf *f = (void *)a[i];
+				move(m, a[i], sizeof f->len);
+				move(m, f->at, f->len > 0 ? (u64)f->len : 0);
+			}
+			break;
 		}
 	}
 }
@@ -492,6 +512,13 @@ static void move_stored_message(struct carry *m, u64 at)
 	move_stored(m, h.control, caps[0].control);
 }
 
+static void move_stored_ifconf(struct carry *m, u64 at)
+{
+	struct ifconf f;
+	if (move_stored(m, at, sizeof f.len) && sf_user_bytes(&f, at, sizeof f) == 0 && f.len > 0)
+		move_stored(m, f.at, (u64)f.len);
+}
+
 /* Nobody says how far the kernel came: everything that it may have stored is carried. */
 static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6])
 {
@@ -509,6 +536,7 @@ static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6
 		case SF_A_OUT_ADDR: move_stored(m, a[i], addr_cap); break;
 		case SF_A_OUT_PAGES: move_stored(m, a[i], (value(c, a, k->len) + 4095) / 4096); break;
 		case SF_A_FDSET: move_stored(m, a[i], fdset_bytes(a[i], value(c, a, k->len))); break;
+		case SF_A_IFCONF: move_stored_ifconf(m, a[i]); break;
 		}
 	}
 }

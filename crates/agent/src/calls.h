@@ -43,6 +43,7 @@ enum sf_arg_kind {
 	SF_A_FDSET,    /* in and out: fd_set, `len` names nfds */
 	SF_A_STRV,     /* in: array of pointers to strings, NULL ends it; the strings compared by content */
 	SF_A_OUT_PAGES, /* out: one byte per 4 KiB page begun by the length in argument `len` (mincore) */
+	SF_A_IFCONF,    /* both: struct ifconf, and out: the bytes that it points to, as many as it says afterwards */
 };
 
 /* When an OUT, INOUT, OUT_ADDR, OUT_MSG or FDSET argument is carried after the call.
@@ -108,6 +109,7 @@ struct sf_call {
 #define OUT_ADDR_(len) SF_ARG(OUT_ADDR, len, SF_L_ONE, 1)   /* len: the argument that is an int pointer */
 #define FDSET_(nfds) SF_ARG(FDSET, nfds, SF_L_ONE, 8)       /* 8 bytes per 64 descriptors begun */
 #define OUT_PAGES_(len) SF_ARG(OUT_PAGES, len, SF_L_ONE, 1)
+#define IFCONF_ SF_ARG(IFCONF, SF_L_ONE, SF_L_ONE, 16)
 #define RET_ SF_L_RET
 #define ONE_ SF_L_ONE
 #define CAPS_ SF_L_CAPS

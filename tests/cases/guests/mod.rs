@@ -243,6 +243,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("eventfd.c"),
         row("pty.c"),
         row("ioctls.c"),
+        row("ioctl_ifconf.c"),
         row("ioctl_unknown.c").expect(Expect::Refused("ioctl")),
         row("sysv_ipc.c"),
         row("sysv_shm.c"),
