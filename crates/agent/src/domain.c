@@ -35,6 +35,7 @@
 #include <asm/errno.h>
 
 #define PAGE 4096ull
+#define AT_FDCWD (-100)
 #define PROT_READ 1
 #define PROT_WRITE 2
 #define MAP_SHARED 1
@@ -51,6 +52,7 @@
 enum {
 	NR_read = 0,
 	NR_write = 1,
+	NR_open = 2,
 	NR_fstat = 5,
 	NR_poll = 7,
 	NR_mmap = 9,
@@ -73,9 +75,11 @@ enum {
 	NR_recvmsg = 47,
 	NR_fsync = 74,
 	NR_fdatasync = 75,
+	NR_creat = 85,
 	NR_ftruncate = 77,
 	NR_sync = 162,
 	NR_futex = 202,
+	NR_newfstatat = 262,
 	NR_splice = 275,
 	NR_sync_file_range = 277,
 	NR_fallocate = 285,
@@ -885,6 +889,17 @@ static s64 changes(u32 nr, const u64 a[6])
 	return -1;
 }
 
+/* Leader: whether to open this file may take as long as others like: a FIFO, a terminal. */
+static int opens_at_leisure(u32 nr, const u64 a[6])
+{
+	u64 st[18] = { 0 }; /* struct stat: the mode is the first half of the fourth word */
+	const int named = nr == NR_open || nr == NR_creat;
+	if (sys4(NR_newfstatat, named ? AT_FDCWD : (s64)(s32)a[0], a[named ? 0 : 1], st, 0) < 0)
+		return 0;
+	const u32 kind = (u32)st[3] & 0170000;
+	return kind != 0100000 /* S_IFREG */ && kind != 0040000 /* S_IFDIR */;
+}
+
 static int of_a_segment(s64 fd, u32 nr)
 {
 	u64 st[18]; /* struct stat: device and inode come first */
@@ -962,7 +977,7 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r); /* the kernel would store numbers of processes */
 	if (!touches(c, nr, a))
 		sf_baton_give();
-	else if (!sends(nr) && !receives(nr))
+	else if (c->handler == SF_H_open ? me.slot == 0 && opens_at_leisure(nr, a) : !sends(nr) && !receives(nr))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r);
 	/* Else it is kept: sf_domain_ready. */
 }
