@@ -4,10 +4,10 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 29] = [
+const C: [&str; 30] = [
     "base", "log", "args", "calls", "exec", "spawn", "entropy", "memory", "shared", "signal",
     "recover", "epoch", "flip", "profile", "private", "wait", "kept", "meet", "thread", "futex",
-    "try", "ward", "domain", "segment", "storage", "channel", "crew", "join", "init",
+    "try", "ward", "domain", "segment", "storage", "channel", "crew", "join", "settle", "init",
 ];
 
 /// Besides what every such image is built with. The strategies: what the compiler knows the size of is cleared and

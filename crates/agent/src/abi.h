@@ -124,6 +124,7 @@ struct sf_claim_record {
 #define SF_R_PARK 2048u /* the call would wait, and another thread goes on: aux is its limit, ret when to try it again */
 #define SF_R_TURN 8192u /* another thread has its turn */
 #define SF_R_SPAWNED 4096u /* a child of vfork(2) has left: the parent's call returns this result; in a pair: a process was made */
+#define SF_R_SETTLE 16384u /* what others have stored to a mapped file follows as the next event (settle.c) */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
 struct sf_result {
@@ -471,6 +472,7 @@ struct sf_group {
 	uint32_t baton_held[SF_SLOTS_MAX];
 	/* The launcher asks, by a number, whether another thread could go on; the leader repeats it, and if so once more. */
 	uint32_t threads, look_asked, look_heard, look_found;
+	uint64_t settled; /* pages of files that come to the program by events alone (settle.c) */
 	uint64_t slice_tsc; /* ticks after which a thread gives way to others */
 	int32_t segment_ids[SF_SLOTS_MAX]; /* an answer to SF_RPC_SEGMENT: the file's pages, then copies of followers */
 	/* Of a leader that was made again: the parent it had, or 0. Then its own children whose leaders can be (ward.c). */

@@ -116,6 +116,8 @@ struct sf_kept {
 #define SF_M_PROT 8 /* its protection, from this bit on */
 #define SF_M_ZERO 16u   /* none: it is anonymous memory (null(4), /dev/zero) */
 #define SF_M_STORES 4u /* has been writable: may hold what its file does not */
+#define SF_M_SETTLED 64u /* every replica has copies of its pages (settle.c) */
+#define SF_M_FRESH 128u  /* ... and does not have them yet */
 #define SF_M_SEGMENT 32u /* not a view: memory that processes of the tree share (segment.c) */
 struct sf_map {
 	u64 start, end; /* of the program's memory */
@@ -175,6 +177,8 @@ struct sf_mirror {
 	u32 counts;  /* not 0: there is such a budget; of one thread alone: how often it was used up since a signal */
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
+	u32 map_settled;     /* pages of those that are settled */
+	u32 spare;
 	u64 map_stores;      /* bytes of those that may hold stores */
 	u32 domain;          /* it shares writable memory with other processes (domain.c) */
 	u32 segments, segments_lost; /* entries of `segment` in use; what happened to one could not be followed */
@@ -267,6 +271,7 @@ enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH, SF_D_NOTHING
 #define SF_DESC_BATON 0xf8 /* domain.c */
 #define SF_DESC_YIELD 0xf7 /* the budget of the running thread is used up */
 #define SF_DESC_NO_FRAME 0xf6 /* there is no room for a handler's frame (signal.c) */
+#define SF_DESC_SETTLE 0xf5 /* settle.c */
 #define SF_DESC_FOUND 0xfb /* the state that is looked for, but for rcx; << 8: number of the payload */
 #define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
@@ -490,6 +495,15 @@ int sf_shared_all_written(const struct sf_regs *);
 int sf_shared_may_join(const void **table, u32 *bytes);
 s64 sf_shared_joins(const void *table, u32 bytes);
 int sf_shared_is_segment(struct sf_shared_file *);
+
+/* settle.c: small files that others write to as well */
+u32 sf_settle_wanted(u32 flags, u64 len);
+void sf_settle_merge(u64 *to, const u64 *from, const u64 *base);
+int sf_settle_differs(const struct sf_map *, u64 page);
+u32 sf_settle_due(void);
+void sf_settle_written(const struct sf_map *, u64 page);
+void sf_settle(struct sf_regs *);
+int sf_settle_there(struct sf_regs *);
 
 /* domain.c: processes that share writable memory */
 s64 sf_domain_init(void);

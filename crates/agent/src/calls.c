@@ -1090,7 +1090,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 		patch_site(res, trapped);
 	if (unlikely(e->lockstep && !(res->flags & (SF_R_SIGNAL | SF_R_REST)) && sf_epoch_due(res->out_len)))
 		res->flags |= SF_R_EPOCH;
-	res->flags |= (u16)sf_threads_due();
+	res->flags |= (u16)(sf_threads_due() | sf_settle_due());
 	sf_result_end_of(res, act == ACT_LEADER && !(res->flags & SF_R_PARK) ? c : NULL, a);
 	if (unlikely(G->options & SF_O_PAIR) && act == ACT_LEADER)
 		sf_pair_wait(e, res, c, a);
@@ -1265,6 +1265,8 @@ INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)
 		sf_after_wait();
 	if (unlikely(flags & SF_R_MORE))
 		sf_more_signals(r);
+	if (unlikely(flags & SF_R_SETTLE))
+		sf_settle(r);
 	if (unlikely(flags & SF_R_EPOCH))
 		sf_epoch(r);
 	if (unlikely(flags & SF_R_TURN))

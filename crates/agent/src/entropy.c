@@ -206,6 +206,10 @@ static void on_entropy(struct sf_regs *r, u64 desc)
 		sf_threads_yield(r);
 		return;
 	}
+	if (q.kind == SF_DESC_SETTLE) {
+		sf_settle(r);
+		return;
+	}
 	if (q.kind == SF_DESC_LOOK)
 		sf_threads_look(r);
 	if (q.kind == SF_DESC_LOOK || q.kind == SF_DESC_TURN)

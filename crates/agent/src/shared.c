@@ -28,6 +28,8 @@
  *  3. The table of mappings is equal in all replicas (struct sf_mirror); only the leader
  *     talks to the launcher, which keeps each file for a leader that has to be made anew.
  *
+ * Small mappings do not follow the file by themselves: settle.c.
+ *
  * Not covered: others who store to the same bytes at the same time; a file of which two parts
  * of the program's memory show the same bytes, one of them writable (refused); a store to a
  * file system without room kills with SIGBUS as it does bare, but only at write-back; stores
@@ -60,6 +62,7 @@
 #define MADV_DONTNEED 4
 #define MADV_REMOVE 9
 #define MADV_DONTFORK 10
+#define MADV_POPULATE_WRITE 23
 #define MADV_DONTNEED_LOCKED 24
 #define S_IFMT 0170000
 #define S_IFREG 0100000
@@ -181,11 +184,16 @@ static void recount(void)
 {
 	app.map_stores = 0;
 	app.map_files = 0;
+	app.map_settled = 0;
 	for (u32 i = 0; i < app.maps; i++) {
 		app.map_files += app.map[i].ref != 0;
 		if (app.map[i].flags & SF_M_STORES)
 			app.map_stores += app.map[i].end - app.map[i].start;
+		if (app.map[i].flags & SF_M_SETTLED)
+			app.map_settled += (u32)((app.map[i].end - app.map[i].start) / PAGE);
 	}
+	if (me.slot == 0)
+		store(&G->settled, app.map_settled);
 }
 
 /* First place for `len` bytes of refs that no mapping uses: equal in all replicas. */
@@ -378,7 +386,6 @@ struct scan {
 };
 static u32 collect(const struct part *p, struct scan *at, struct sf_hash *sum)
 {
-	int keep = p->glance || me.role == SF_RERUN;
 	static struct page_region run[64];
 	s64 pagemap = -EAGAIN;
 	u32 n = 0;
@@ -386,6 +393,7 @@ static u32 collect(const struct part *p, struct scan *at, struct sf_hash *sum)
 		const struct sf_map *m = &app.map[at->map];
 		if (!(m->flags & SF_M_STORES) || (p->ino && (p->ino != m->ino || p->dev != m->dev)))
 			continue;
+		int keep = p->glance || me.role == SF_RERUN || (m->flags & SF_M_SETTLED);
 		u64 from = p->lo > m->start ? p->lo : m->start, to = p->hi < m->end ? p->hi : m->end;
 		if (at->from > from)
 			from = at->from;
@@ -451,23 +459,6 @@ u64 sf_shared_part(u64 from, u64 to, int *view)
 }
 
 /* ---- write-back ---- */
-
-static void store_differing(u64 *to, const u64 *from)
-{
-	for (u32 i = 0; i < PAGE / 8; i++) {
-		u64 d = to[i] ^ from[i];
-		if (!d)
-			continue;
-		/* No byte of d is zero: bit tricks of Mycroft (1987). */
-		if (!((d - 0x0101010101010101ull) & ~d & 0x8080808080808080ull)) {
-			to[i] = from[i];
-			continue;
-		}
-		for (u32 b = 0; b < 8; b++)
-			if (d >> 8 * b & 0xff)
-				((volatile u8 *)&to[i])[b] = ((const u8 *)&from[i])[b];
-	}
-}
 
 /* A re-run has to see what the file held at its snapshot: the leader keeps each page's bytes
  * before it changes them for the first time. */
@@ -567,7 +558,7 @@ static __attribute__((noinline)) int stored(const struct sf_map *m, u64 page, u6
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
 		keep_old(m, page);
-		store_differing((u64 *)at, copy);
+		sf_settle_merge((u64 *)at, copy, (const u64 *)(m->flags & SF_M_SETTLED ? m->ref + (page - m->start) : at));
 		room = 1;
 	}
 	me.guard = NULL;
@@ -655,6 +646,9 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	struct sf_result *res = sf_result_begin(e, 0);
 	sf_result_bytes(res, w->part, sizeof *w->part);
 	res->flags |= SF_R_WROTE;
+	for (u32 i = 0; i < w->n; i++)
+		if (sf_settle_differs(&app.map[dirty[i].map], dirty[i].page))
+			res->flags |= SF_R_SETTLE;
 	sf_result_end(res);
 	return res;
 }
@@ -665,9 +659,17 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 	(void)e, (void)res;
 	if (me.role == SF_RERUN)
 		write_refs(w->n);
+	for (u32 i = 0; i < w->n; i++)
+		if (app.map[dirty[i].map].flags & SF_M_SETTLED)
+			sf_settle_written(&app.map[dirty[i].map], dirty[i].page);
 	for (u32 i = 0; i < w->n && me.role != SF_RERUN;) {
+		if (app.map[dirty[i].map].flags & SF_M_SETTLED) {
+			i++;
+			continue;
+		}
 		u64 from = dirty[i].page, to = from;
-		for (; i < w->n && dirty[i].page == to; i++)
+		const u32 map = dirty[i].map;
+		for (; i < w->n && dirty[i].map == map && dirty[i].page == to; i++)
 			to += PAGE;
 		drop(from, to);
 	}
@@ -682,8 +684,11 @@ static int write_back(const struct sf_regs *r, const struct part *p)
 	struct writing w = { .part = p };
 	struct sf_event e;
 	for (;;) {
-		if (sf_event(&e, (struct sf_regs *)r, &writes, &w) == SF_UNDONE)
+		s32 flags = sf_event(&e, (struct sf_regs *)r, &writes, &w);
+		if (flags == SF_UNDONE)
 			return me.restarted != 0;
+		if (unlikely(flags & SF_R_SETTLE) && sf_settle_there((struct sf_regs *)r))
+			return 1;
 		if (w.n < BATCH)
 			return 0;
 		w.at = w.next;
@@ -983,7 +988,7 @@ static s64 map_first(const u64 a[6])
 		if (!(a[2] & PROT_EXEC))
 			found.flags |= SF_M_WRITE | (a[2] & PROT_WRITE ? SF_M_STORES : 0);
 	}
-	m.flags = found.flags;
+	m.flags = found.flags |= sf_settle_wanted(found.flags, len);
 	if (!(m.flags & SF_M_WRITE) && app.maps >= SF_MAPS_MAX / 2) {
 		found.flags = 0; /* not worth a place: it can only be read */
 		sys2(NR_munmap, window(ref), len);
@@ -1144,6 +1149,21 @@ s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret)
 		}
 		recount();
 		break;
+	case NR_madvise:
+		for (u32 i = 0; i < app.maps && (a[2] == MADV_DONTNEED || a[2] == MADV_DONTNEED_LOCKED); i++) {
+			struct sf_map *m = &app.map[i];
+			if (!(m->flags & SF_M_SETTLED) || !overlaps(m, lo, hi))
+				continue;
+			/* What is left of it is written back as that of any other view. */
+			if (lo <= m->start && m->end <= hi) {
+				m->flags |= SF_M_FRESH;
+			} else {
+				m->flags &= ~SF_M_SETTLED;
+				drop(m->ref, m->ref + (m->end - m->start));
+			}
+		}
+		recount();
+		break;
 	case NR_mremap:
 		new = up(a[2]);
 		if (new < hi - lo) {
@@ -1156,12 +1176,22 @@ s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret)
 		cut(hi);
 		for (u32 i = 0; i < app.maps; i++) {
 			struct sf_map *m = &app.map[i];
+			u32 settled = 0; /* and longer now */
 			if (m->start < lo || m->end > hi)
 				continue;
-			if (m->end == hi && new > hi - lo)
+			if (m->end == hi && new > hi - lo) {
 				lengthen(m, new - (hi - lo));
+				settled = m->flags & SF_M_SETTLED;
+			}
 			m->end += (u64)ret - lo;
 			m->start += (u64)ret - lo;
+			if (settled && sf_settle_wanted(m->flags, m->end - m->start)) {
+				m->flags |= SF_M_FRESH;
+			} else if (settled) {
+				m->flags &= ~SF_M_SETTLED;
+				drop(m->ref, m->ref + (m->end - m->start));
+				drop(m->start, m->end);
+			}
 		}
 		recount();
 		break;
@@ -1236,10 +1266,22 @@ static u32 digits(char *at, u64 v)
 	return n;
 }
 
+/* A settled one has copies of all its pages. Where the kernel cannot make them (before Linux 5.14) they follow the file until
+ * others store to it. */
+static void make_own(const struct sf_map *m, u64 at, u64 len, u64 prot)
+{
+	if (!(m->flags & SF_M_SETTLED) || sys3(NR_mprotect, at, len, PROT_READ | PROT_WRITE) < 0)
+		return;
+	sys3(NR_madvise, at, len, MADV_POPULATE_WRITE);
+	sys3(NR_mprotect, at, len, prot);
+}
+
 static s64 restore_one(const struct sf_map *m, s64 fd)
 {
 	u64 len = m->end - m->start;
 	s64 r = sys6(NR_mmap, m->ref, len, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE | MAP_NORESERVE, fd, m->offset);
+	if (!failed(r))
+		make_own(m, m->ref, len, PROT_READ);
 	if (!failed(r))
 		r = sys6(NR_mmap, window(m->ref), len, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, m->offset);
 	if (!failed(r))
@@ -1250,6 +1292,8 @@ static s64 restore_one(const struct sf_map *m, s64 fd)
 		if (from < to)
 			r = sys6(NR_mmap, from, to - from, l[2], MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
 				 m->offset + (from - m->start));
+		if (from < to && !failed(r))
+			make_own(m, from, to - from, l[2]);
 	}
 	return failed(r) ? r : 0;
 }

@@ -345,7 +345,8 @@ s64 sf_signals_init(void)
 {
 	load_features();
 	app.mask = sf_boot.mask & ~UNBLOCKABLE;
-	G->held_n = G->faults_n = G->threads = G->counts = 0; /* of the program before exec */
+	G->held_n = G->faults_n = G->threads = G->counts = 0;
+	G->settled = 0; /* of the program before exec */
 	G->attached_to = 0;
 	struct {
 		u64 sp;

@@ -399,6 +399,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 		G->base = 1;
 		G->leader_pid = me.slot == 0 ? (u32)own->init_pid : (u32)pid;
 		store(&G->domain, app.domain);
+		store(&G->settled, app.map_settled);
 	} else
 		me.parent = sf_boot.launcher_pid;
 	if (pair) {

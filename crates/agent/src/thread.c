@@ -869,6 +869,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 		sf_result_bytes(res, woken, n * sizeof *woken);
 	if (l->yields) {
 		res->aux = next_quantum();
+		res->flags |= (u16)sf_settle_due();
 		if (sf_signal_pending())
 			res->flags |= SF_R_MORE;
 	}
@@ -978,7 +979,7 @@ void sf_threads_asked(void)
 	G->look_heard = asked;
 	if (app.current == SF_NOBODY)
 		return;
-	int waits = sf_baton_wanted() || next() != SF_NOBODY;
+	int waits = sf_baton_wanted() || sf_settle_due() || (app.threads && next() != SF_NOBODY);
 	if (!waits && app.threads > 1) {
 		gather();
 		waits = (earliest && earliest <= sf_now()) || sys6(NR_ppoll, set, set_n, at_once, 0, 8, 0) > 0;
@@ -999,6 +1000,8 @@ void sf_threads_preempt(struct sf_regs *r)
 	begin_slice(QUANTUM);
 	if (app.threads > 1)
 		app.turn |= SF_TURN_GIVE | SF_TURN_LOOK;
+	if (app.map_settled)
+		sf_settle(r);
 	if (app.domain)
 		sf_baton(r);
 }
@@ -1021,6 +1024,8 @@ void sf_threads_yield(struct sf_regs *r)
 	me.doing_desc = SF_DESC_YIELD;
 	s32 flags = sf_event(&e, r, &looks, &l);
 	app.counts = flags & SF_R_MORE || !by_itself() ? 1 : app.counts + 1; /* once, whoever begins the event again */
+	if (flags & SF_R_SETTLE)
+		sf_settle(r);
 	if (flags & SF_R_MORE)
 		sf_more_signals(r);
 	if (app.domain)

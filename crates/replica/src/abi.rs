@@ -29,6 +29,8 @@ pub(crate) const SEEK_WORDS: usize = 8;
 /// Where that list ends at the latest.
 pub(crate) const OFF_UNDO: usize = OFF_TRANSFER + TRANSFER_BYTES / 2;
 pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
+/// What the agent holds of files that are mapped shared (abi.h, `SF_REFS` to `SF_WINDOWS`).
+pub(crate) const REFS: std::ops::Range<u64> = SHARED + (2 << 40)..SHARED + (3 << 40);
 /// Where the agent's addresses end (abi.h, `SF_OWN_END`).
 pub(crate) const AGENT_END: u64 = SHARED + (4 << 40);
 /// The page of a domain (abi.h, `SF_DOMAIN`).
@@ -214,6 +216,7 @@ pub(crate) struct Group {
     pub(crate) look_asked: u32,
     pub(crate) look_heard: u32,
     pub(crate) look_found: u32,
+    pub(crate) settled: u64,
     pub(crate) slice_tsc: u64,
     pub(crate) segment_ids: [i32; SLOTS_MAX],
     pub(crate) parent: i32,

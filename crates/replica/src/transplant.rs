@@ -32,6 +32,11 @@ pub(crate) fn transplanted(map: &procfs::Mapping) -> bool {
     !is_ours(map) && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
 }
 
+/// What the agent holds of files that are mapped shared: copies where a page is its own (settle.c).
+fn is_ref(map: &procfs::Mapping) -> bool {
+    abi::REFS.contains(&map.range.start) && !map.shared
+}
+
 /// Memory that processes share.
 pub(crate) fn is_segment(map: &procfs::Mapping) -> bool {
     map.shared && !is_ours(map)
@@ -150,7 +155,7 @@ pub(crate) fn copy(
     };
     group.order(slot, cmd::TOUCH, stack.range.start, ANSWER);
     let target = procfs::maps(to_pid)?;
-    for map in source.iter().filter(|m| transplanted(m)) {
+    for map in source.iter().filter(|m| transplanted(m) || is_ref(m)) {
         if !fresh && !covered(&target, map) {
             return Ok(None);
         }

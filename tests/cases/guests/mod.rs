@@ -216,6 +216,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("sig_spin.c").shapes(&[Dynamic, Unoptimised, Static]).replicas(&[1, 2]),
         row("sig_work.c").shapes(&[Dynamic, Unoptimised]).replicas(&[1, 2]),
         row("shared_path.c").replicas(&[1, 2, 3]),
+        row("map_counters.c").replicas(&[1, 2, 3]),
         row("sig_again.c").replicas(&[1, 2, 3]),
         row("sig_again.c").args("shared", &["shared"]).replicas(&[1, 2, 3]),
         row("sig_abort_handled.c").ends("signal 6"),

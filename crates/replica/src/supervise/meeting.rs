@@ -182,12 +182,12 @@ impl Supervisor<'_> {
         PATIENCE
     }
 
-    /// Has the replicas meet if a thread has computed for a while without an event, and another one could go on. Says when
-    /// to look again at the latest.
+    /// Has the replicas meet if a thread has computed for a while without an event, and another one could go on, or a file
+    /// that it may wait for has changed. Says when to look again at the latest.
     pub(crate) fn look_for_a_waiting_thread(&mut self) -> Duration {
         // What processes share is of one moment only where it is this one's turn at every index.
         let alone = self.group.get32(at!(threads)) < 2 && !self.shares_memory();
-        if alone
+        if alone && self.group.get64(at!(settled)) == 0
             || self.group.get32(at!(alarm)) != alarm::QUIET
             || self.shares_memory() && !self.has_its_turn()
         {
