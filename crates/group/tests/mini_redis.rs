@@ -166,6 +166,7 @@ fn a_bit_that_flips_in_one_replica_of_mini_redis_is_read_by_nobody_and_repaired(
         assert_eq!(group.ask(number, &["get", "ducks"]), VALUE);
     }
     assert!(!group.heard(&["\"repaired\""]), "no alarm without a fault");
+    assert!(!group.heard(&["\"wrong\""]), "no alarm without a fault");
     assert!(strike(group.replicas[1].0.id()) > 0);
     assert_eq!(group.ask(1, &["get", "ducks"]), VALUE);
     group.wait("the repair is told", |group| {

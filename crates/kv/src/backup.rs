@@ -162,7 +162,16 @@ pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result
         );
         state.extend(piece);
     }
-    let (index, now_ms, items): (u64, u64, Vec<Saved>) = postcard::from_bytes(&state)?;
+    let whole = steadfast_group::state::opened(&state).context(
+        "the state changed in the replica that kept it: it is no backup\n  fix:   run it again",
+    )?;
+    let ((index, now_ms, items), rest): ((u64, u64, Vec<Saved>), _) =
+        postcard::take_from_bytes(whole)?;
+    ensure!(
+        rest.is_empty(),
+        "{} bytes follow the items of the state: it is no backup\n  fix:   the same version of steadfast on both sides",
+        rest.len()
+    );
     let count = items.len();
     let bytes = written(index, now_ms, items)?;
     // What the file will say is read as a restore reads it, before it counts as one.
@@ -218,7 +227,7 @@ pub(crate) fn restore(file: &Path, over: bool, at: &At, secret_file: &Path) -> a
         done += wanted;
     }
     say::result(&format!(
-        "{count} items of {name}, saved at entry {index}, are restored: every replica has voted on them"
+        "{count} items of {name}, saved at entry {index}, are restored, as the replicas that live have voted"
     ));
     Ok(())
 }

@@ -278,9 +278,9 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct At {
-    /// A replica's address for clients.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
-    pub(crate) at: SocketAddr,
+    /// A replica's address for clients; by TLS its certificate has to be for this host.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = host_and_port)]
+    pub(crate) at: String,
     /// The authority of the replicas' certificates, in PEM: they are asked by TLS.
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
@@ -294,9 +294,9 @@ pub(crate) struct At {
 
 impl At {
     /// In the clear, as replicas of `--local` are asked.
-    pub(crate) const fn plain(at: SocketAddr) -> Self {
+    pub(crate) fn plain(at: SocketAddr) -> Self {
         Self {
-            at,
+            at: at.to_string(),
             tls_ca: None,
             tls_cert: None,
             tls_key: None,
@@ -304,9 +304,21 @@ impl At {
     }
 
     /// Another replica, asked in the same way.
-    pub(crate) fn also(&self, at: SocketAddr) -> Self {
+    pub(crate) fn also(&self, at: &str) -> Self {
+        let at = at.to_owned();
         Self { at, ..self.clone() }
     }
+}
+
+fn host_and_port(text: &str) -> Result<String, String> {
+    let port = |(host, port): (&str, &str)| {
+        let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+        (!host.is_empty()).then_some(port).flatten()
+    };
+    text.rsplit_once(':')
+        .and_then(port)
+        .map(|_| text.to_owned())
+        .ok_or_else(|| "HOST:PORT is needed, as in 10.0.0.1:11211 or [::1]:11211".to_owned())
 }
 
 #[derive(Debug, clap::Args)]

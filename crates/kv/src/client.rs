@@ -111,7 +111,7 @@ async fn talk(
         let mut close = false;
         let mut own = None;
         while consumed < input.len() && requests.len() < GROUP_MAX && !close && own.is_none() {
-            match parse(&input[consumed..]) {
+            match twice(&input[consumed..])? {
                 Parsed::Partial => break,
                 Parsed::Request(bytes, request) => {
                     consumed += bytes;
@@ -139,6 +139,7 @@ async fn talk(
         input.drain(..consumed);
         output.clear();
         let mut replies = Ok(Vec::new());
+        let silent = requests.iter().any(Request::is_silent);
         let under_way = (!requests.is_empty()).then(|| Counted::new(busy));
         if !requests.is_empty() {
             let (reply, answer) = oneshot::channel();
@@ -169,7 +170,7 @@ async fn talk(
                 // Which of several requests went wrong is not known, so the connection ends behind this line.
                 let text = format!("SERVER_ERROR {why}\r\n").into_bytes();
                 put(&mut envelope, &text.into(), &mut output)?;
-                close |= slots.len() > 1;
+                close |= slots.len() > 1 || silent;
             }
         }
         if let Some(local) = own {
@@ -203,19 +204,41 @@ async fn talk(
     }
 }
 
-/// Appends a reply to what is written next. Under the envelope the digest that was voted for is compared with the bytes that the checksum
-/// covers, after it was computed: a reply that changed since its vote is never sealed as a right one, and ends the connection.
-fn put(envelope: &mut Option<Envelope>, reply: &Reply, output: &mut Vec<u8>) -> io::Result<()> {
-    let Some(envelope) = envelope else {
-        output.extend_from_slice(&reply.bytes);
-        return Ok(());
-    };
-    let right = |sealed: &[u8]| reply.voted.is_none_or(|voted| Digest::of(sealed) == voted);
-    if envelope.seal(&reply.bytes, output, right) {
-        Ok(())
-    } else {
-        Err(io::Error::other("a reply changed after its vote"))
+/// Reads one command twice: what one replica makes of it is what all of them execute, so nobody could outvote a mistake here.
+fn twice(input: &[u8]) -> io::Result<Parsed> {
+    let first = parse(input);
+    let again = || parse(std::hint::black_box(input));
+    if again() == first {
+        return Ok(first);
     }
+    let (third, fourth) = (again(), again());
+    if third == fourth {
+        Ok(third)
+    } else {
+        Err(io::Error::other("a request is read differently each time"))
+    }
+}
+
+/// Appends a reply to what is written next. The digest that was voted for is compared with the bytes behind it, under the envelope after
+/// their checksum was computed: a reply that changed since its vote is not sent, and ends the connection.
+fn put(envelope: &mut Option<Envelope>, reply: &Reply, output: &mut Vec<u8>) -> io::Result<()> {
+    let right = |bytes: &[u8]| reply.voted.is_none_or(|voted| Digest::of(bytes) == voted);
+    let before = output.len();
+    let whole = if let Some(envelope) = envelope {
+        envelope.seal(&reply.bytes, output, right)
+    } else {
+        output.extend_from_slice(&reply.bytes);
+        right(&output[before..])
+    };
+    if !whole {
+        return Err(io::Error::other("a reply changed after its vote"));
+    }
+    if let Some(bit) = reply.strike {
+        let behind = &mut output[before..];
+        let at = bit % (behind.len() * 8);
+        behind[at / 8] ^= 1 << (at % 8);
+    }
+    Ok(())
 }
 
 async fn answered(local: Local, events: &mpsc::UnboundedSender<Event>) -> Vec<u8> {

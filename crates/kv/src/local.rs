@@ -69,7 +69,10 @@ pub(crate) fn run(args: &Local, common: &Common) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(group(args, common))
+    let ended = runtime.block_on(group(args, common));
+    // Who still asks a replica for something is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 fn open(args: &Local) -> anyhow::Result<Vec<(TcpListener, TcpListener)>> {
@@ -150,6 +153,8 @@ async fn group(args: &Local, common: &Common) -> anyhow::Result<()> {
                 }))
             });
             tokio::select! {
+                // First: Ctrl-C in a terminal reaches the replicas as well, and their end is none to be mended.
+                biased;
                 _ = interrupt.recv() => Next::Ended,
                 _ = terminate.recv() => Next::Ended,
                 done = &mut ready, if !told => {
@@ -220,7 +225,11 @@ impl Parent<'_> {
         peer: &TcpListener,
     ) -> anyhow::Result<Child> {
         let (args, common) = (self.args, self.common);
-        let exe = std::env::current_exe().context("the path of this program")?;
+        // The program that runs, though another one may have its name by now, or nothing.
+        let exe = std::env::current_exe()
+            .ok()
+            .filter(|path| path.exists())
+            .unwrap_or_else(|| "/proc/self/exe".into());
         inherit::share(client, true)?;
         inherit::share(peer, true)?;
         let mut command = Command::new(exe);
@@ -244,6 +253,7 @@ impl Parent<'_> {
             .args(["--batch-ms", &common.batch_ms.to_string()])
             .env(SECRET, &self.secret)
             .stdin(std::process::Stdio::null())
+            .process_group(0)
             .kill_on_drop(true);
         if generation == 0 {
             command.args([

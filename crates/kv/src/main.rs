@@ -230,7 +230,7 @@ fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
     let client = member
         .and_then(|member| member["client"].as_str())
         .context("the group does not name that replica")?;
-    let answer = ask(&at.also(client.parse()?), &format!("sf strike {line}"))?;
+    let answer = ask(&at.also(client), &format!("sf strike {line}"))?;
     if answer != "STRUCK" {
         bail!("{}", plain(&answer));
     }
@@ -251,8 +251,8 @@ fn of_leader(what: &str, replica: u64, at: &At, secret: &std::path::Path) -> any
         let leader = members
             .iter()
             .find(|member| member["replica"] == status["leader"])
-            .and_then(|member| member["client"].as_str()?.parse().ok())
-            .unwrap_or(at.at);
+            .and_then(|member| member["client"].as_str())
+            .unwrap_or(&at.at);
         let line = format!("sf {what} {secret:032x} {replica}");
         last = ask(&at.also(leader), &line)?;
         match last.as_str() {

@@ -168,7 +168,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
         }
         (b"mg", [key, flags @ ..]) => meta_get(consumed, key, flags),
         (b"md", [key, flags @ ..]) => {
-            let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+            let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "COkq")) else {
                 return bad();
             };
             let cas = flags.number('C');
@@ -182,7 +182,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
             )
         }
         (b"ma", [key, flags @ ..]) => {
-            let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+            let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "CDJMNOTckqtv")) else {
                 return bad();
             };
             let up = match flags.text('M') {
@@ -363,7 +363,7 @@ fn meta_get(consumed: usize, key: &[u8], flags: &[&[u8]]) -> Parsed {
             b"CLIENT_ERROR bad command line format\r\n".to_vec(),
         )
     };
-    let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+    let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "OTcfkqstv")) else {
         return bad();
     };
     let touch = flags.signed('T');
@@ -391,7 +391,7 @@ fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&
         Some(Err(skip)) => return bad(skip),
         Some(Ok(read)) => read,
     };
-    let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+    let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "CFMOTcfkqst")) else {
         return Parsed::Answer(
             consumed,
             b"CLIENT_ERROR bad command line format\r\n".to_vec(),
@@ -444,6 +444,16 @@ impl Flags {
             _ => true,
         });
         numbers.then_some(flags)
+    }
+
+    /// The same; nothing where a flag is not among these letters: what it asks for would not be done.
+    fn of(words: &[&[u8]], letters: &str) -> Option<Self> {
+        Self::read(words).filter(|flags| {
+            flags
+                .0
+                .iter()
+                .all(|word| word.starts_with(|c| letters.contains(c)))
+        })
     }
 
     fn has(&self, flag: char) -> bool {
@@ -510,6 +520,18 @@ mod tests {
             (
                 "set a 0 0 3\r\nabcd\r\n".to_owned(),
                 "CLIENT_ERROR bad data chunk\r\n",
+            ),
+            (
+                "mg a k N30 v\r\n".to_owned(),
+                "CLIENT_ERROR bad command line format\r\n",
+            ),
+            (
+                "md a I T30\r\n".to_owned(),
+                "CLIENT_ERROR bad command line format\r\n",
+            ),
+            (
+                "ms YQ== 1 b\r\nx\r\n".to_owned(),
+                "CLIENT_ERROR bad command line format\r\n",
             ),
         ] {
             assert_eq!(answered(&line), reply, "{line:?}");

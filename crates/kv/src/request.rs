@@ -86,6 +86,20 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    /// Whether its client expects no reply, or not each: one that comes all the same would be taken for another request's.
+    pub(crate) fn is_silent(&self) -> bool {
+        let (Self::Store { form, .. }
+        | Self::Delete { form, .. }
+        | Self::Count { form, .. }
+        | Self::Touch { form, .. }
+        | Self::Flush { form, .. }
+        | Self::MetaGet { form, .. }) = self
+        else {
+            return false;
+        };
+        matches!(form, Form::Silent | Form::Meta { quiet: true, .. })
+    }
+
     /// Bytes of key and value that may become stored by it, at most.
     pub(crate) fn stores(&self) -> usize {
         /// Digits of a counter.

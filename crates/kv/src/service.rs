@@ -119,11 +119,17 @@ type HandOut = (Index, Vec<u8>, oneshot::Sender<Option<Vec<u8>>>);
 pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
     pub(crate) voted: Option<Digest>,
+    /// A bit that flips behind the last check.
+    pub(crate) strike: Option<usize>,
 }
 
 impl From<Vec<u8>> for Reply {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes, voted: None }
+        Self {
+            bytes,
+            voted: None,
+            strike: None,
+        }
     }
 }
 

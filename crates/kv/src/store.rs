@@ -124,7 +124,7 @@ impl Delta {
         self.touched.iter().map(|(id, _)| *id)
     }
 
-    fn add(&mut self, id: ObjectId, passive: bool) {
+    pub(crate) fn add(&mut self, id: ObjectId, passive: bool) {
         if self.seen.insert(id.0) {
             self.touched.push((id, passive));
         } else if passive && let Some((_, was)) = self.touched.iter_mut().find(|(o, _)| *o == id) {
@@ -271,11 +271,14 @@ impl Store {
                     .get(&oldest)
                     .and_then(Item::cas)
                     == Some(cas);
+                let passive = self.guard && !self.intact(victim);
                 self.oldest.remove(&(cas, oldest));
+                if passive || is_there {
+                    delta.add(victim, passive);
+                }
                 if is_there {
                     self.remove(victim);
                     self.evictions += 1;
-                    delta.add(victim, false);
                 }
             }
         }
@@ -344,6 +347,13 @@ impl Store {
         }
         delta.add(session_id(origin), self.guard && !fitted);
         next
+    }
+
+    /// Whether the last submission of an origin is known for certain: its number has not changed at rest.
+    pub(crate) fn is_certain(&self, origin: u64) -> bool {
+        self.sessions
+            .get(&origin)
+            .is_none_or(|session| session.fits())
     }
 
     fn session(&self, object: ObjectId) -> Option<(u64, Session)> {

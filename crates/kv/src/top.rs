@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -36,7 +35,7 @@ struct Seen {
 pub(crate) fn run(at: &At, as_json: bool, interval: Duration, count: Option<u64>) -> Result<()> {
     let live = !as_json && std::io::stdout().is_terminal();
     // Members are asked for anew each time: any of them may be replaced, the first one asked included.
-    let mut known = vec![at.at];
+    let mut known = vec![at.at.clone()];
     let mut before: BTreeMap<u64, Seen> = BTreeMap::new();
     let mut shown = 0;
     loop {
@@ -56,11 +55,7 @@ pub(crate) fn run(at: &At, as_json: bool, interval: Duration, count: Option<u64>
         if count.is_some_and(|count| shown >= count) {
             return Ok(());
         }
-        known = members
-            .values()
-            .filter_map(|client| client.parse().ok())
-            .chain([at.at])
-            .collect();
+        known = members.values().chain([&at.at]).cloned().collect();
         before = now;
         std::thread::sleep(interval);
     }
@@ -75,10 +70,10 @@ fn status(at: &At) -> Result<Value> {
 type Looked = (BTreeMap<u64, String>, BTreeMap<u64, Seen>);
 
 /// The members as the first that answers names them, and what each of them says.
-fn look(how: &At, known: &[SocketAddr]) -> Result<Looked> {
+fn look(how: &At, known: &[String]) -> Result<Looked> {
     let mut last = None;
     for at in known {
-        let first = match status(&how.also(*at)) {
+        let first = match status(&how.also(at)) {
             Ok(first) => first,
             Err(why) => {
                 last = Some(why);
@@ -93,9 +88,7 @@ fn look(how: &At, known: &[SocketAddr]) -> Result<Looked> {
             .collect();
         let mut now = BTreeMap::new();
         for (slot, client) in &members {
-            if let Ok(client) = client.parse()
-                && let Ok(status) = status(&how.also(client))
-            {
+            if let Ok(status) = status(&how.also(client)) {
                 let at = Instant::now();
                 now.insert(*slot, Seen { at, status });
             }

@@ -69,6 +69,16 @@ impl Doubts {
                 self.0.remove(&pair.object);
             }
         }
+        // What this replica has not touched, and others have, it may have left out because of what was struck.
+        if tuple.objects.iter().any(|pair| pair.passive || pair.doubt) {
+            let left_out = differ
+                .iter()
+                .filter(|id| tuple.objects.iter().all(|pair| pair.object != **id));
+            for id in left_out {
+                let (since, last) = (index, index);
+                self.0.insert(*id, Doubt { since, last });
+            }
+        }
     }
 
     /// The bytes are the ones that were voted for.

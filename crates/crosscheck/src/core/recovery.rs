@@ -51,7 +51,8 @@ impl Core {
                 object: *id,
                 digest: Digest::of_packed(packed.as_deref()),
                 passive: !objects.intact(*id),
-                doubt: self.doubts.contains(*id),
+                // What was executed here without a voice may be wrong, and is not evidence.
+                doubt: self.unvoted || self.doubts.contains(*id),
             })
             .collect();
         for id in &recover.objects {

@@ -333,6 +333,10 @@ impl<T: Critical> State for Arena<T> {
     fn begin(&mut self, index: Index) {
         self.index = index;
         self.ordinal = 0;
+        // What was looked at between two entries, other replicas have not.
+        let trace = self.trace.get_mut();
+        trace.at.clear();
+        trace.touched.clear();
     }
 
     fn finish(&mut self) -> Vec<Pair> {

@@ -125,11 +125,14 @@ impl Book {
         next
     }
 
-    /// The last submission of an origin that was executed.
-    pub(super) fn last(&self, origin: u64) -> u64 {
-        self.sessions
-            .read(session(origin))
-            .map_or(0, |session| session.last)
+    /// The last submission of an origin that was executed; nothing where its number was hit.
+    pub(super) fn last(&self, origin: u64) -> Option<u64> {
+        let at = session(origin);
+        let known = self.sessions.owns(at.id());
+        if known && !self.sessions.intact(at.id()) {
+            return None;
+        }
+        Some(self.sessions.read(at).map_or(0, |session| session.last))
     }
 
     /// Origins that are no members any more are forgotten.

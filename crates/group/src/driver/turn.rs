@@ -279,7 +279,10 @@ impl<M: Machine> Driver<M> {
     /// Whoever executes entries in order waits for each number. One that was executed here alone, and undone by a repair since, is kept by
     /// nobody: an empty entry takes it.
     fn fill_gap(&mut self) {
-        for number in self.whole.book.last(self.me.0) + 1..self.next {
+        let Some(last) = self.whole.book.last(self.me.0) else {
+            return;
+        };
+        for number in (last + 1..self.next).take(IN_FLIGHT) {
             let entry = Entry {
                 origin: self.me.0,
                 sequence: number,
@@ -467,7 +470,9 @@ impl<M: Machine> Driver<M> {
             callers.extend(self.unacked.remove(&sequence).map(|own| own.callers));
         }
         // Executed before, and not by this replica as it came from here: it was hit in the queue, and the session repaired since.
-        let last = self.whole.book.last(self.me.0);
+        let Some(last) = self.whole.book.last(self.me.0) else {
+            return callers.into_iter().flatten().collect();
+        };
         let later = self.unacked.split_off(&(last + 1));
         for (_, own) in std::mem::replace(&mut self.unacked, later) {
             self.counts.refused += 1;

@@ -46,7 +46,9 @@ impl Service {
             return;
         };
         let (want, have) = oneshot::channel();
-        self.snapshots.push((index, bytes, want));
+        // It is kept for minutes, and read piece by piece.
+        self.snapshots
+            .push((index, steadfast_group::state::sealed(bytes), want));
         let events = self.events.clone();
         tokio::spawn(async move {
             let bytes = have.await.ok().flatten();

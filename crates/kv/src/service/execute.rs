@@ -33,7 +33,8 @@ impl Service {
                         self.queue.push_front(Delivery::Entry { index, bytes });
                         return;
                     }
-                    self.executed = index;
+                    // Entries behind it may have been executed meanwhile, when a recovery ended.
+                    self.executed = self.executed.max(index);
                 }
                 Delivery::Members { index, members } => {
                     self.set_members(index, members);
@@ -106,7 +107,11 @@ impl Service {
         }
         let mut done = Done::default();
         match entry {
-            None => self.counts.poison += 1,
+            None => {
+                self.counts.poison += 1;
+                // Where others find it whole the fault is here.
+                delta.add(store::head_id(), true);
+            }
             Some(entry) => {
                 if self.store.admit(entry.origin, entry.sequence, &mut delta) {
                     done = self.admitted(index, entry, &mut delta);

@@ -267,7 +267,11 @@ impl Service {
             }
             let bytes = self.store.peek(request, &head, now_ms, checked)?;
             let voted = (self.stage == Stage::Rdgx).then(|| Digest::of(&bytes));
-            Some(Reply { bytes, voted })
+            Some(Reply {
+                bytes,
+                voted,
+                strike: None,
+            })
         };
         group.requests.iter().map(reply).collect()
     }

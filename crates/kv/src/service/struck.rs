@@ -22,6 +22,11 @@ impl Struck {
         }
     }
 
+    /// The bit that is to flip in the next of this kind.
+    pub(super) fn bit(&mut self, kind: Kind) -> Option<usize> {
+        self.0.remove(&kind)
+    }
+
     /// The first of these that has bytes.
     pub(super) fn first(&mut self, kind: Kind, replies: &mut [Vec<u8>]) {
         if let Some(reply) = replies.iter_mut().find(|reply| !reply.is_empty()) {

@@ -153,10 +153,11 @@ impl Service {
                 .map(|(bytes, (_, digest))| Reply {
                     bytes,
                     voted: Some(*digest),
+                    strike: None,
                 })
                 .collect();
             if let Some(reply) = replies.iter_mut().find(|reply| !reply.bytes.is_empty()) {
-                self.struck.bytes(Kind::Reply, &mut reply.bytes);
+                reply.strike = self.struck.bit(Kind::Reply);
             }
             deliver(groups, Ok(replies));
         } else {

@@ -53,33 +53,48 @@ pub(super) fn meta_reply(
         return Vec::new();
     }
     let is_mg = matches!(said, Said::Found | Said::Miss);
-    let mut tail = String::new();
+    let mut tail: Vec<u8> = Vec::new();
     for flag in flags {
         let (letter, _) = flag.split_at(1);
         match (letter, view) {
-            ("k", _) => tail += &format!(" k{}", String::from_utf8_lossy(key)),
-            ("O", _) => tail += &format!(" {flag}"),
-            (_, None) => {}
-            ("f", Some(view)) => tail += &format!(" f{}", view.flags),
-            ("s", Some(view)) => tail += &format!(" s{}", view.value.len()),
-            ("c", Some(view)) => tail += &format!(" c{}", view.cas),
-            ("t", Some(view)) if view.expires == 0 => tail += " t-1",
-            ("t", Some(view)) => {
-                tail += &format!(" t{}", view.expires.saturating_sub(now_ms) / 1000)
+            ("k", _) => {
+                tail.extend_from_slice(b" k");
+                tail.extend_from_slice(key);
             }
-            _ => {}
+            ("O", _) => tail.extend_from_slice(format!(" {flag}").as_bytes()),
+            (_, None) => {}
+            (_, Some(view)) => {
+                let shown = match letter {
+                    "f" => format!(" f{}", view.flags),
+                    "s" => format!(" s{}", view.value.len()),
+                    "c" => format!(" c{}", view.cas),
+                    "t" if view.expires == 0 => " t-1".to_owned(),
+                    "t" => format!(" t{}", view.expires.saturating_sub(now_ms) / 1000),
+                    _ => String::new(),
+                };
+                tail.extend_from_slice(shown.as_bytes());
+            }
         }
     }
+    let shown = |word: &str, length: usize| {
+        let mut line = format!("{word} {length}").into_bytes();
+        line.extend_from_slice(&tail);
+        line.extend_from_slice(b"\r\n");
+        line
+    };
     let mut reply = match (said, view) {
         (Said::Number(number), _) if value => {
-            return format!("VA {}{tail}\r\n{number}\r\n", number.to_string().len()).into_bytes();
+            let number = number.to_string();
+            let mut reply = shown("VA", number.len());
+            reply.extend_from_slice(number.as_bytes());
+            reply
         }
         (Said::Found, Some(view)) if value => {
-            let mut reply = format!("VA {}{tail}\r\n", view.value.len()).into_bytes();
+            let mut reply = shown("VA", view.value.len());
             reply.extend_from_slice(view.value);
             reply
         }
-        _ if word == "EN" || !is_mg || word == "HD" => format!("{word}{tail}").into_bytes(),
+        _ if word == "EN" || !is_mg || word == "HD" => [word.as_bytes(), &tail].concat(),
         _ => word.as_bytes().to_vec(),
     };
     reply.extend_from_slice(b"\r\n");

@@ -422,7 +422,7 @@ fn every_history_under_crashes_cuts_and_flips_has_an_order() {
             fs::write(kept.with_extension("jsonl"), lines.join("\n")).unwrap();
         }
         assert_eq!(code, Some(0), "KV_SEED={seed}: see {}.*", kept.display());
-        assert!(history.len() > 300, "{} operations", history.len());
+        assert!(history.len() > 100, "{} operations", history.len());
         assert!(flips > 0 && kills > 0 && cuts > 0 && repairs > 0);
     }
 }

@@ -231,7 +231,7 @@ fn a_reply_that_changes_after_its_vote_reaches_a_stock_client_and_never_one_with
         format!("VALUE a 0 5\r\nhello\r\nVALUE b 0 100000\r\n{large}\r\nEND\r\n")
     );
 
-    // Behind the last check of a reply to a stock client there is none.
+    // What flips behind the last check of a reply is found by a client that checks itself.
     let strike = || {
         let struck = group.strike("replica=1 message=reply bit=107");
         assert!(struck.status.success(), "{}", text(&struck.stderr));

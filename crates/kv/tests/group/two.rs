@@ -16,8 +16,8 @@ fn struck(hosts: &Hosts, replica: usize, clauses: &str) {
 }
 
 /// Three that are ready, of which the last has ended.
-fn two(name: &str) -> Hosts {
-    let mut hosts = Hosts::new(name, &["--scrub", "0"]);
+fn two(name: &str, flags: &[&str]) -> Hosts {
+    let mut hosts = Hosts::new(name, &[&["--scrub", "0"], flags].concat());
     (0..3).for_each(|replica| hosts.start(replica));
     (0..3).for_each(|replica| hosts.wait_ready(replica));
     hosts.end(2, "-KILL");
@@ -34,7 +34,7 @@ fn two(name: &str) -> Hosts {
 
 #[test]
 fn what_was_made_of_a_struck_object_is_decided_as_the_object_is() {
-    let hosts = two("two");
+    let hosts = two("two", &[]);
     let mut lines = [hosts.connect(0), hosts.connect(1)];
     // What each comes to differs in the struck replica: the item, the weight of all, the number of the last change.
     let changes = [
@@ -75,7 +75,7 @@ fn what_was_made_of_a_struck_object_is_decided_as_the_object_is() {
 
 #[test]
 fn a_struck_head_of_the_log_is_repaired_by_the_only_other_replica() {
-    let hosts = two("head");
+    let hosts = two("head", &[]);
     let mut lines = [hosts.connect(0), hosts.connect(1)];
     lines[0].set("a", "value");
     // Of chain, time, number of the last change, flush, flush to come, bytes used.
@@ -89,6 +89,44 @@ fn a_struck_head_of_the_log_is_repaired_by_the_only_other_replica() {
     assert!(!hosts.heard("\"stuck\""), "{:?}", hosts.lines("stuck"));
     assert_eq!(hosts.count("\"object\":\"log:head\""), 6);
     assert_eq!(hosts.status(0)["counts"]["repairs"], 0);
+}
+
+#[test]
+fn what_the_struck_replica_alone_leaves_out_is_decided_too() {
+    let hosts = two("leaves", &["--memory", "1"]);
+    let mut lines = [hosts.connect(0), hosts.connect(1)];
+    let mut goes_on = |place: &str| {
+        for line in &mut lines {
+            line.set("other", place);
+            assert_eq!(line.get("other"), place);
+        }
+        assert!(
+            !hosts.heard("\"stuck\""),
+            "{place}: {:?}",
+            hosts.lines("stuck")
+        );
+    };
+    let mut line = hosts.connect(0);
+    // The number that a client's next one has to be behind: its request is not executed there.
+    assert_eq!(line.ask("ma n N0 J1 Oonce:cl:5\r\n"), "HD Oonce:cl:5\r\n");
+    struck(&hosts, 1, "object=client:cl byte=4 bit=4");
+    assert_eq!(line.ask("ma n N0 J1 Oonce:cl:6\r\n"), "HD Oonce:cl:6\r\n");
+    goes_on("client");
+    // The weight of all items: less has to go there. The item that goes first: another one goes there.
+    for place in ["log:head byte=50 bit=3", "item:big0 field=cas byte=1 bit=3"] {
+        for number in 0..9 {
+            line.set(&format!("big{number}"), &"v".repeat(100_000));
+        }
+        struck(&hosts, 1, &format!("object={place}"));
+        line.set("new", &"n".repeat(300_000));
+        goes_on(place);
+    }
+    // An entry that it cannot read: it executes nothing of it.
+    struck(&hosts, 1, "queue=log bit=400");
+    line.set("n", "5");
+    goes_on("entry");
+    assert_eq!(line.get("n"), "5");
+    assert_eq!(hosts.connect(1).get("n"), "5");
 }
 
 #[test]
