@@ -35,15 +35,15 @@ pub(crate) enum Word {
     User,
 }
 
-/// Asks the witness until it answers; the program is held meanwhile. `round` is called each time. `site`: A leads.
+/// Asks the witness until it answers; the program is held meanwhile. `round` is called each time. `preferred`: this site need not
+/// wait for it.
 pub(crate) fn decide(
     side: &Side,
     run: &str,
-    site: char,
+    (site, preferred): (char, bool),
     mut round: impl FnMut(),
 ) -> Result<Word, PairError> {
     let witness = Witness::of(side)?;
-    let preferred = side.prefer_primary && site == 'A';
     if matches!(witness, Witness::None) {
         return if preferred {
             Ok(Word::User)

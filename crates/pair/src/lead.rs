@@ -85,6 +85,8 @@ pub(crate) struct Leading<'a> {
     pub(crate) address: Option<Address>,
     /// This site has gone on without the witness, which has not answered yet.
     pub(crate) unasked: Option<Inbox<bool>>,
+    /// The other site was told to lead, and has not said that it does: nobody prefers this one then.
+    pub(crate) gave_away: bool,
 }
 
 impl Leading<'_> {
@@ -132,6 +134,7 @@ impl Leading<'_> {
         let sender = Arc::new(sender);
         let shared = Arc::new(Shared::default());
         self.board.pair_up(&name);
+        self.gave_away = false;
         shared.has_followed(place.seq - 1);
         let (said, disputes) = channel();
         self.crew.lead(&sender);
@@ -264,7 +267,8 @@ impl Leading<'_> {
                 shared.tell_loss();
                 self.board.set(State::Held);
                 self.crew.hold();
-                let word = alone::decide(self.side, name, 'A', || {
+                let preferred = self.side.prefer_primary && !self.gave_away;
+                let word = alone::decide(self.side, name, ('A', preferred), || {
                     self.board.tick();
                     self.notify.tick(true, State::Held.name());
                 })?;
@@ -385,6 +389,7 @@ impl Leading<'_> {
             .map_err(|error| format!("its connections cannot be handed over: {error}"))
             .and_then(|(silent, unread)| {
                 silence = Some(silent);
+                self.gave_away = true;
                 sender
                     .expect_within(TAKES_OVER)
                     .map_err(|e| e.to_string())?;

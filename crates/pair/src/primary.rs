@@ -128,6 +128,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         security,
         address,
         unasked: None,
+        gave_away: false,
     };
     leading.run(Some(link), Place::first())
 }

@@ -253,7 +253,7 @@ impl Follower<'_> {
             shared.tell_loss();
             board.set(State::Held);
             crew.hold();
-            decided = alone::decide(side, &name, 'B', || {
+            decided = alone::decide(side, &name, ('B', false), || {
                 board.tick();
                 notify.tick(true, State::Held.name());
             })
@@ -286,6 +286,7 @@ impl Follower<'_> {
                     security,
                     address,
                     unasked: None,
+                    gave_away: false,
                 };
                 let mut files = leading.files.lock().expect("no panic under it");
                 files.clients.lead(hold).map_err(unheld)?;
