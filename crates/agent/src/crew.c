@@ -141,8 +141,13 @@ s32 sf_pair_number(s32 own)
 s32 sf_pair_reaped(s32 own)
 {
 	const s32 number = sf_pair_number(own);
-	if (number && sys2(62 /* kill */, own, 0) == -ESRCH)
+	if (number && sys2(62 /* kill */, own, 0) == -ESRCH) {
 		forget(own);
+		/* The kernel may give its own number to a child that comes later. */
+		for (u32 i = 0; i < children; i++)
+			if (child[i].own == own)
+				child[i--] = child[--children];
+	}
 	return number;
 }
 
