@@ -140,3 +140,27 @@ fn what_any_kind_of_write_stores_is_on_both_disks_and_in_both_ledgers() {
     assert_eq!(told, 2 * pages, "{}", ends.said());
     fs::remove_dir_all(dir).expect("clean");
 }
+
+#[test]
+fn what_would_leave_the_sites_unequal_is_refused_by_name() {
+    let (dir, program) = with_file("refusals");
+    let site = site(&dir.join("data"), &program);
+    for (kind, line) in [
+        ("map", "mapping a protected file"),
+        ("punch", "fallocate that cuts or shifts a protected file"),
+        ("cut", "truncate(2) by name"),
+        ("link", "a second name (link)"),
+    ] {
+        let mut both = Both::start(&site, &site);
+        let before = both.ask("pread");
+        assert!(before.starts_with("pread "), "{before}");
+        assert_eq!(both.ask(&format!("put {kind}")), "");
+        let ends = both.end();
+        // The ledger refuses a second name when the primary has made it, which stops the secondary.
+        let secondary = if kind == "link" { 122 } else { 121 };
+        let codes = [Some(121), Some(secondary)];
+        assert_eq!(ends.codes(), codes, "{kind}: {}", ends.said());
+        assert!(ends.said().contains(line), "{kind}: {}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}

@@ -122,6 +122,10 @@ const AS_POSTGRES: [&str; 6] = [
 ];
 
 fn done(program: &Path, words: &str) -> String {
+    tried(program, words).unwrap_or_else(|failed| panic!("{failed}"))
+}
+
+fn tried(program: &Path, words: &str) -> Result<String, String> {
     let output = Command::new(AS_POSTGRES[0])
         .args(&AS_POSTGRES[1..])
         .arg(program)
@@ -129,13 +133,11 @@ fn done(program: &Path, words: &str) -> String {
         .current_dir("/")
         .output()
         .expect("it runs");
-    assert!(
-        output.status.success(),
-        "{}: {}",
-        program.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{}: {said}", program.display()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// A database with the tables of pgbench, and what its server says of them: processes that share memory, and files of it.
@@ -215,7 +217,10 @@ fn postgresql_keeps_what_it_has_committed() {
     both.a.kill().expect("a child");
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(sum(), committed);
-    done(&bin.join("pgbench"), &load);
+    if let Err(failed) = tried(&bin.join("pgbench"), &load) {
+        steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
+        panic!("{failed}{}", both.end().said());
+    }
     done(&bin.join("pg_amcheck"), &format!("{client} postgres"));
     steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
     let ends = both.end();
