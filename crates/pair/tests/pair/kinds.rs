@@ -164,3 +164,27 @@ fn what_would_leave_the_sites_unequal_is_refused_by_name() {
     }
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// Fio reads back what it has written at random places in random pieces, and holds it against sums of its own.
+#[test]
+fn fio_finds_what_it_has_written() {
+    let dir = seed("fio");
+    for engine in ["psync", "pvsync --direct=1", "sync"] {
+        let command = format!(
+            "fio --name=v --filename=f --size=512k --rw=randrw --bsrange=512-12k --verify=crc32c --thread --fsync=16 --randseed=7 \
+             --output-format=terse --ioengine={engine}"
+        );
+        let site = Site {
+            command: command.split(' ').map(str::to_owned).collect(),
+            ..sqlite_site(&dir)
+        };
+        let ends = Both::start(&site, &site).end();
+        assert_eq!(ends.codes(), [Some(0); 2], "{engine}: {}", ends.said());
+        // The fifth field is its error (fio(1), TERSE OUTPUT).
+        let said = String::from_utf8_lossy(&ends.a.stdout).into_owned();
+        assert_eq!(said.split(';').nth(4), Some("0"), "{engine}: {said}");
+        let said = ends.said(); // fio has words of its own
+        assert!(!said.contains("steadfast pair:"), "{engine}: {said}");
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
