@@ -25,7 +25,7 @@ const MENDED: Duration = Duration::from_millis(700);
 
 /// A child that says its number, waits in steps, and asks who its parent is.
 const CHILD: &str = "perl -e '$|=1; open F, \">\", \"number\"; print F $$; close F; \
-    select(undef, undef, undef, 0.05) for 1..70; print getppid == $ARGV[0] ? \"same\\n\" : \"another\\n\"; exit 3'";
+    select(undef, undef, undef, 0.05) for 1..$ARGV[1]; print getppid == $ARGV[0] ? \"same\\n\" : \"another\\n\"; exit 3'";
 /// A parent that kills its child.
 const KILLS: &str = "perl -e 'sleep 1 for 1..30' & sleep 1.5; kill -9 $!; wait $!; echo $?";
 
@@ -53,10 +53,19 @@ fn number(dir: &Path) -> Result<i32, String> {
     }
 }
 
+/// Of fifty milliseconds: longer than the child has to live until it is killed, and one where nobody kills it.
+const STEPS: [u32; 2] = [70, 1];
+
 /// Runs the parent, and kills its child's leader, or who has its number, so many times.
 fn struck(replicas: u8, times: usize, dir: &Path) -> Result<(Ran, String, Ran), String> {
-    let mut invocation = shell(&format!("cd {}; {CHILD} $$; echo $?", dir.display()));
-    let bare = invocation.run(dir, LIMIT)?;
+    let [long, short] = STEPS.map(|steps| {
+        shell(&format!(
+            "cd {}; {CHILD} $$ {steps}; echo $?",
+            dir.display()
+        ))
+    });
+    let bare = short.run(dir, LIMIT)?;
+    let mut invocation = long;
     fs::remove_file(dir.join("number")).map_err(|error| error.to_string())?;
     let events = dir.join("events");
     invocation.protector = protector(replicas, &events, &["--quiet"]);

@@ -34,7 +34,7 @@ const WAITS: &str = "perl -e '$|=1; unless (fork) { print \"child\\n\"; exit 3 }
 const TREE: &str = "sort < /etc/services | uniq -c | sort -rn | head -20; (cd /; ls | wc -l); x=$(wc -c < /bin/sh); echo $x; \
     awk '{ n += NF } END { print n }' /etc/services; gzip -c /etc/services | gunzip | md5sum";
 /// Drawn flips in the suite; a campaign asks for thousands.
-const DRAWN: u64 = 16;
+const DRAWN: u64 = 8;
 const REGISTERS: [&str; 15] = [
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
     "r15",

@@ -26,7 +26,7 @@ use crate::faults::replica_pid;
 use crate::run::{Invocation, Ran, Stdin};
 
 /// Pairs in the suite; a campaign asks for thousands.
-const PAIRS: u64 = 20;
+const PAIRS: u64 = 12;
 const LIMIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// The second kill follows the first within this: a repair of the larger program takes about half as long.

@@ -18,9 +18,9 @@ pub(crate) fn paired(one: usize, two: usize, three: usize) -> bool {
     all() || (one + two + three).is_multiple_of(2)
 }
 
-/// How far apart strikes are that take seconds each: twice as far as where all are wanted.
-pub(crate) fn apart(step: usize) -> usize {
-    if all() { step } else { 2 * step }
+/// How far apart strikes are that take long each: closer where all are wanted.
+pub(crate) fn apart<T>(all_wanted: T, otherwise: T) -> T {
+    if all() { all_wanted } else { otherwise }
 }
 
 /// Deterministic prose: words of a small vocabulary in lines of about 70 bytes.

@@ -89,7 +89,7 @@ impl Sanitizer {
             .shared_folder()?
             .join(format!("harden-{}", self.name));
         let made = Command::new("make")
-            .args(["-s", "-C"])
+            .args(["-s", "-j2", "-C"])
             .arg(workspace().join("cc"))
             .arg(format!("SANITIZE={}", self.flag))
             .arg(format!("OUT={}", out.display()))
@@ -103,6 +103,7 @@ impl Sanitizer {
         }
         for piece in [
             "steadfast-pass.so",
+            "libsteadfast-level-sei.a",
             "libsteadfast-plain.a",
             "include",
             "complete",

@@ -9,7 +9,7 @@ pub(super) fn bad_core(replicas: u8, who: u8) -> Trial {
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = products()?;
-        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let bare = target.bare(&dir)?;
         let fault = Fault {
             name: name.clone(),
             replicas,
@@ -57,7 +57,7 @@ pub(super) fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Tria
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = longer()?;
-        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let bare = target.bare(&dir)?;
         let fault = Fault {
             name: name.clone(),
             replicas,
@@ -80,13 +80,13 @@ pub(super) fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Tria
 }
 
 /// What the leader is about to write is struck while it waits for the others to agree: they have what it came with. Most of such
-/// a program's time is that wait, so that of some twenty strikes several come then.
+/// a program's time is that wait, so that of some ten strikes several come then.
 pub(super) fn while_the_leader_waits() -> Trial {
     let name = "clock::while_the_leader_waits";
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
-        let target = Target::guest("waits_to_write.c", &["30000"])?;
-        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let target = Target::guest("waits_to_write.c", &["15000"])?;
+        let bare = target.bare(&dir)?;
         let fault = Fault {
             name: name.to_owned(),
             replicas: 3,
@@ -110,7 +110,7 @@ pub(super) fn goes_on_after_exec() -> Trial {
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = again()?;
-        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let bare = target.bare(&dir)?;
         let fault = |replicas, hits: &str, after| {
             let who = if replicas > 1 { "replica=1 " } else { "" };
             Fault {
@@ -164,8 +164,7 @@ pub(super) fn goes_on_after_exec() -> Trial {
     })
 }
 
-/// Strikes at every `step`-th event of a short program, one run each. Every event, in both roles, is struck with two
-/// replicas; the rest takes samples, for time.
+/// Strikes at every `step`-th event of a short program, one run each.
 pub(super) fn at_every_event(
     step: usize,
     name: &'static str,
@@ -177,6 +176,19 @@ pub(super) fn at_every_event(
 ) -> Trial {
     let events = move |log: &Log| (1..=log.report.events).step_by(step).collect();
     at_events(name, replicas, who, effect, after, target, events)
+}
+
+/// Strikes at every event of two replicas, one run each: at every other one if the other role takes those between.
+pub(super) fn in_turn(
+    turn: usize,
+    name: &'static str,
+    who: &'static str,
+    effect: &'static str,
+    target: fn() -> Result<Target, String>,
+) -> Trial {
+    let (first, step) = apart((1, 1), (1 + turn as u64, 2));
+    let events = move |log: &Log| (first..=log.report.events).step_by(step).collect();
+    at_events(name, 2, who, effect, After::Corrected, target, events)
 }
 
 /// Strikes where one program takes the place of another, as often as it takes for the moments in between to come up.
@@ -217,7 +229,7 @@ pub(super) fn at_events(
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = target()?;
-        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let bare = target.bare(&dir)?;
         let events = dir.join("events");
         let healthy = {
             let _group = one_group();

@@ -57,6 +57,7 @@ pub(super) fn smallest() -> Result<Target, String> {
         program: build::guest("asm_only.S", Variant::Bare)?,
         args: Vec::new(),
         stdin: Stdin::Null,
+        is_long: false,
     })
 }
 
@@ -67,7 +68,7 @@ pub(super) fn again() -> Result<Target, String> {
 
 /// State in huge pages.
 pub(super) fn huge() -> Result<Target, String> {
-    Target::guest("huge_state.c", &[])
+    Target::long_guest("huge_state.c", &[])
 }
 
 /// Root's program that becomes an ordinary user before it works.
@@ -89,7 +90,7 @@ pub(super) fn advised() -> Result<Target, String> {
 
 /// A loop of seconds whose length alone is struck.
 pub(super) fn uneven() -> Result<Target, String> {
-    Target::guest("uneven.c", &[])
+    Target::long_guest("uneven.c", &[])
 }
 
 /// A table that nobody may store to any more when it is struck.
@@ -131,12 +132,12 @@ pub(super) fn compressor() -> Result<Target, String> {
 }
 
 pub(super) fn computation() -> Result<Target, String> {
-    Target::guest("compute.c", &["2500"])
+    Target::long_guest("compute.c", &["2500"])
 }
 
 /// Its end is waited for twice and more where one does not come to it.
 pub(super) fn short_computation() -> Result<Target, String> {
-    Target::guest("compute.c", &["500"])
+    Target::long_guest("compute.c", &["500"])
 }
 
 pub(super) fn shares_memory() -> Result<Target, String> {

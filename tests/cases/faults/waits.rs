@@ -84,7 +84,7 @@ pub(super) fn struck_after(
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = target()?;
-        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let bare = target.bare(&dir)?;
         for &delay_ms in delays_ms {
             let events = dir.join("events");
             let _ = fs::remove_file(&events);

@@ -6,7 +6,7 @@ use super::compile::{
     REPAIRING, WAYS, build, compiler, ended, named, own_program, program, run, source,
 };
 use crate::bench::Bench;
-use crate::sample::{all, sampled};
+use crate::sample::{all, apart, sampled};
 use std::path::Path;
 
 /// A fault at a place of faults.c.
@@ -318,19 +318,17 @@ const RECOVERED: &[Strike] = &[
 ];
 
 /// Of loops that fill ranges, and of stores that are looked up with their neighbours: way, flags, strike.
-type Loops = (
-    &'static str,
-    &'static [&'static str],
-    &'static [&'static str],
-);
+type Loops = (&'static str, &'static [&'static str], Vec<&'static str>);
 #[rustfmt::skip]
-const LOOPS: &[Loops] = &[
-    ("loops", &["-O2", "-DLOOPS"], &["skip"]),
-    ("loops", &["-O2", "-DLOOPS"], &["register", "3", "13"]),
-    ("loops", &["-O2", "-DLOOPS"], &["register", "12", "13"]),
-    ("loops_recover", &["-O2", "-DLOOPS", "--recover"], &["register", "5", "101"]),
-    ("loops_avx2", &["-O3", "-mavx2", "-static", "-DLOOPS"], &["register", "5", "13"]),
-];
+fn loops() -> [Loops; 5] {
+    [
+        ("loops", &["-O2", "-DLOOPS"], vec!["skip"]),
+        ("loops", &["-O2", "-DLOOPS"], vec!["register", "3", apart("13", "29")]),
+        ("loops", &["-O2", "-DLOOPS"], vec!["register", "12", apart("13", "29")]),
+        ("loops_recover", &["-O2", "-DLOOPS", "--recover"], vec!["register", "5", "101"]),
+        ("loops_avx2", &["-O3", "-mavx2", "-static", "-DLOOPS"], vec!["register", "5", apart("13", "29")]),
+    ]
+}
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = at_places();
@@ -403,8 +401,8 @@ fn at_instructions() -> Vec<Trial> {
             }
             let mut how = how.to_vec();
             // With a repair an event has three times as many instructions, and many strikes run it again.
-            if way == REPAIRING.0 && row < 4 && !all() {
-                how[2] = "29";
+            if way == REPAIRING.0 && row < 4 {
+                how[2] = apart(how[2], "61");
             }
             trials.push(Trial::test(
                 format!("harden::strike::every_{}::{way}", how.join("_")),
@@ -413,14 +411,14 @@ fn at_instructions() -> Vec<Trial> {
         }
     }
     // A repair of an event that was opened wrongly makes its message too.
-    let every = if all() { "3" } else { "29" };
-    trials.push(Trial::test("harden::strike::opening::recover", move || {
-        struck_everywhere(&["opening", every], REPAIRING.0, REPAIRING.1)
+    trials.push(Trial::test("harden::strike::opening::recover", || {
+        let how = ["opening", apart("3", "53")];
+        struck_everywhere(&how, REPAIRING.0, REPAIRING.1)
     }));
-    for &(way, flags, how) in LOOPS {
+    for (way, flags, how) in loops() {
         trials.push(Trial::test(
             format!("harden::strike::every_{}::{way}", how.join("_")),
-            move || struck_everywhere(how, way, flags),
+            move || struck_everywhere(&how, way, flags),
         ));
     }
     trials
