@@ -1,4 +1,5 @@
-//! Frames between replicas: length, CRC32C, bytes. A frame that does not fit its CRC ends the connection, which is made anew.
+//! Frames between replicas: length and its CRC32C, the CRC32C of the bytes, the bytes. What does not fit its CRC ends the connection, which is
+//! made anew.
 //!
 //! A connection begins with the secret of its group, so that other users of a machine cannot speak for a replica.
 //!
@@ -17,13 +18,15 @@ use crate::who::Who;
 
 /// Entries of the largest size that the engine sends at once.
 const FRAME_MAX: usize = 1 << 30;
+/// Bytes before those of a frame.
+const HEAD: usize = 12;
 /// Before the secret has been seen nothing large is taken.
 const HELLO_MAX: usize = 4096;
 /// After this a connection of the vote counts as dead, whatever the network says of it: each end says that it is alive ten times meanwhile.
 /// A host that has lost its power, or a firewall that has forgotten the connection, says nothing for a quarter of an hour.
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// The version of everything that replicas say to each other.
-pub const PROTOCOL: u16 = 5;
+pub const PROTOCOL: u16 = 6;
 
 /// What each connection begins with. Its layout never changes, so that replicas of different versions can tell each other so.
 #[must_use]
@@ -96,12 +99,14 @@ pub type Posted = (Node, Post);
 
 /// The bytes of one frame.
 pub fn frame<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; 8];
+    let mut bytes = vec![0; HEAD];
     bytes = postcard::to_extend(value, bytes).map_err(io::Error::other)?;
-    let crc = crc32c(&bytes[8..]);
-    let length = u32::try_from(bytes.len() - 8).map_err(io::Error::other)?;
-    bytes[..4].copy_from_slice(&length.to_le_bytes());
-    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c(&bytes[HEAD..]);
+    let length = u32::try_from(bytes.len() - HEAD).map_err(io::Error::other)?;
+    let length = length.to_le_bytes();
+    bytes[..4].copy_from_slice(&length);
+    bytes[4..8].copy_from_slice(&crc32c(&length).to_le_bytes());
+    bytes[8..HEAD].copy_from_slice(&crc.to_le_bytes());
     Ok(bytes)
 }
 
@@ -132,10 +137,17 @@ async fn read_up_to<T: DeserializeOwned>(
     most: usize,
     silence: Option<Duration>,
 ) -> io::Result<T> {
-    let mut head = [0; 8];
-    fill(from, &mut head, silence).await?;
-    let [l0, l1, l2, l3, c0, c1, c2, c3] = head;
-    let length = usize::try_from(u32::from_le_bytes([l0, l1, l2, l3])).map_err(io::Error::other)?;
+    let mut words = [0; HEAD];
+    fill(from, &mut words, silence).await?;
+    let (words, _) = words.as_chunks::<4>();
+    let [length, of_length, of_bytes] = [0, 1, 2].map(|at| u32::from_le_bytes(words[at]));
+    // One that was hit would have this side wait for what never comes, and take all that does for it.
+    if crc32c(&words[0]) != of_length {
+        return Err(io::Error::other(
+            "the length of a frame does not fit its CRC",
+        ));
+    }
+    let length = usize::try_from(length).map_err(io::Error::other)?;
     if length > most {
         return Err(io::Error::other(format!(
             "a frame of {length} bytes, at most {most} are taken"
@@ -143,7 +155,7 @@ async fn read_up_to<T: DeserializeOwned>(
     }
     let mut bytes = vec![0; length];
     fill(from, &mut bytes, silence).await?;
-    if crc32c(&bytes) != u32::from_le_bytes([c0, c1, c2, c3]) {
+    if crc32c(&bytes) != of_bytes {
         return Err(io::Error::other("a frame does not fit its CRC"));
     }
     postcard::from_bytes(&bytes).map_err(io::Error::other)
@@ -182,7 +194,11 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert!(read_back(&wrong).is_err(), "bit {bit}");
+            // Enough follows for any length that could be read out of it.
+            wrong.resize(1 << 20, 0);
+            let why = read_back(&wrong).unwrap_err().to_string();
+            assert!(why.ends_with("does not fit its CRC"), "bit {bit}: {why}");
+            assert_eq!(bit / 8 < 8, why.contains("length"), "bit {bit}: {why}");
         }
     }
 

@@ -190,6 +190,19 @@ fn a_value_expires_by_the_time_of_the_log_and_other_commands_are_refused_by_name
     assert!(!group.heard(&["\"repaired\""]));
 }
 
+#[test]
+fn without_a_majority_a_request_ends_with_an_error() {
+    let mut group = Group::start("alone");
+    for (child, _) in &mut group.replicas[1..] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let said = group.ask(0, &["set", "ducks", VALUE]);
+    assert!(said.starts_with("-ERR the request"), "{said}");
+    let said = group.ask(0, &["get", "ducks"]);
+    assert!(said.starts_with("-ERR the request"), "{said}");
+}
+
 /// Lines of code that the original does not have.
 fn added(port: &str, original: &str) -> usize {
     let original: Vec<&str> = original.lines().map(str::trim).collect();

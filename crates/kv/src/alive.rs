@@ -29,7 +29,7 @@ pub(crate) fn end_on_panic() {
     std::panic::set_hook(Box::new(move |panic| {
         tell(panic);
         if !FOR_CLIENT.get() {
-            std::process::exit(Own::Mismatch.code().into());
+            crate::say::exit(Own::Mismatch);
         }
     }));
 }

@@ -5,10 +5,12 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use steadfast_crosscheck::Digest;
 use steadfast_group::tls::{Stream, Tls};
@@ -19,6 +21,11 @@ use crate::protocol::{Local, Parsed, parse};
 use crate::request::Request;
 use crate::service::{Event, Group, Reply, Service};
 
+/// Connections beyond the limit, for commands of the group alone: a fresh process has to be let in.
+const SPARE: usize = 8;
+/// How long such a one may say nothing.
+const FIRST: Duration = Duration::from_secs(1);
+const TOO_MANY: &[u8] = b"SERVER_ERROR too many connections\r\n";
 /// Requests of one connection in one group.
 const GROUP_MAX: usize = 128;
 
@@ -50,11 +57,12 @@ pub(crate) async fn serve(
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {
             // Out of descriptors, most likely: some will come back.
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        if open.load(Ordering::Relaxed) >= most {
-            let _ = stream.try_write(b"SERVER_ERROR too many connections\r\n");
+        let others = open.load(Ordering::Relaxed);
+        if others >= most + SPARE {
+            let _ = stream.try_write(TOO_MANY);
             let _ = stream.shutdown().await;
             continue;
         }
@@ -67,9 +75,17 @@ pub(crate) async fn serve(
                 Some((tls, known)) => tls.accept_client(stream, known).await,
                 None => Ok(Stream::Plain(stream)),
             };
-            if let Ok(stream) = stream {
-                let _ = talk(stream, events, &busy).await;
+            let Ok(mut stream) = stream else { return };
+            let mut input = Vec::with_capacity(1 << 14);
+            if others >= most {
+                let first = timeout(FIRST, stream.read_buf(&mut input)).await;
+                if first.is_err() || !input.starts_with(b"sf ") {
+                    let _ = stream.write_all(TOO_MANY).await;
+                    let _ = stream.shutdown().await;
+                    return;
+                }
             }
+            let _ = talk(stream, input, events, &busy).await;
         }));
     }
 }
@@ -82,10 +98,10 @@ enum Slot {
 
 async fn talk(
     mut stream: Stream,
+    mut input: Vec<u8>,
     events: mpsc::UnboundedSender<Event>,
     busy: &Arc<AtomicUsize>,
 ) -> io::Result<()> {
-    let mut input = Vec::with_capacity(1 << 14);
     let mut output = Vec::with_capacity(1 << 14);
     // The first bytes say whether the client asks for the envelope.
     let mut envelope = loop {

@@ -52,13 +52,15 @@ fn main() -> ExitCode {
             };
         }
     };
-    match command(cli) {
+    let code = match command(cli) {
         Ok(code) => code,
         Err(why) => {
             say::error(&format!("{why:#}"));
             Own::Setup.code().into()
         }
-    }
+    };
+    say::finish();
+    code
 }
 
 fn command(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -1,27 +1,115 @@
 //! The only place that prints what a running replica or group has to say: one line each, on standard error, or as JSON on standard output.
+//!
+//! ```text
+//! line, error ──► queue ──► thread ──► pipe, file, terminal
+//! ```
+//!
+//! Invariants
+//!  1. Nobody who has something to say waits for who should read it. What the queue has no room for is dropped, and counted.
+//!  2. A process that ends by `exit` has written what was said before, if it can be written within a second.
 
 use std::io::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
-/// One event, as a sentence or as an object. An event without a sentence is for programs only.
-pub(crate) fn line(json: bool, text: &str, object: &serde_json::Value) {
-    // There is nobody left to tell if this fails.
-    if json {
-        let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{object}");
-        let _ = out.flush();
-    } else if !text.is_empty() {
-        let _ = writeln!(std::io::stderr().lock(), "steadfast kv: {text}");
+/// Lines that wait: a pipe holds some 400 of them, as a repair says it.
+const WAITING: usize = 4096;
+/// How long an end waits for them.
+const LAST: Duration = Duration::from_secs(1);
+
+enum Said {
+    Out(String),
+    Err(String),
+    /// Everything before it is written.
+    All(SyncSender<()>),
+}
+
+static QUEUE: OnceLock<Option<SyncSender<Said>>> = OnceLock::new();
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// The way to the thread that writes; none where there can be no thread.
+fn queue() -> Option<&'static SyncSender<Said>> {
+    let started = QUEUE.get_or_init(|| {
+        let (queue, lines) = sync_channel(WAITING);
+        std::thread::Builder::new()
+            .name("say".to_owned())
+            .spawn(move || {
+                for said in lines {
+                    write(said);
+                }
+            })
+            .ok()
+            .map(|_| queue)
+    });
+    started.as_ref()
+}
+
+/// There is nobody left to tell if this fails.
+fn write(said: Said) {
+    let dropped = DROPPED.swap(0, Ordering::Relaxed);
+    if dropped > 0 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "steadfast kv: {dropped} lines were dropped: nobody read them"
+        );
+    }
+    match said {
+        Said::Out(line) => {
+            let mut out = std::io::stdout().lock();
+            let _ = writeln!(out, "{line}");
+            let _ = out.flush();
+        }
+        Said::Err(line) => drop(writeln!(std::io::stderr(), "steadfast kv: {line}")),
+        Said::All(written) => drop(written.send(())),
     }
 }
 
-/// A result for standard output.
-pub(crate) fn result(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{text}");
-    let _ = out.flush();
+fn say(said: Said) {
+    match queue() {
+        Some(queue) => {
+            if queue.try_send(said).is_err() {
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        None => write(said),
+    }
+}
+
+/// One event, as a sentence or as an object. An event without a sentence is for programs only.
+pub(crate) fn line(json: bool, text: &str, object: &serde_json::Value) {
+    if json {
+        say(Said::Out(object.to_string()));
+    } else if !text.is_empty() {
+        say(Said::Err(text.to_owned()));
+    }
 }
 
 /// An error with what to do about it.
 pub(crate) fn error(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "steadfast kv: {text}");
+    say(Said::Err(text.to_owned()));
+}
+
+/// What a command was asked for: all of it, however slowly it is read.
+pub(crate) fn result(text: &str) {
+    finish();
+    write(Said::Out(text.to_owned()));
+}
+
+/// Waits until what was said is written.
+pub(crate) fn finish() {
+    let Some(Some(queue)) = QUEUE.get() else {
+        return;
+    };
+    let (written, all) = sync_channel(1);
+    if queue.try_send(Said::All(written)).is_ok() {
+        let _ = all.recv_timeout(LAST);
+    }
+}
+
+/// Ends the process.
+pub(crate) fn exit(code: steadfast_integrity::exit::Own) -> ! {
+    finish();
+    std::process::exit(code.code().into());
 }

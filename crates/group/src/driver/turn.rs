@@ -25,12 +25,25 @@ const IN_FLIGHT: usize = 8;
 const RESUBMIT: Duration = Duration::from_millis(300);
 /// A replica that has said nothing for so long is not waited for.
 const SILENT: Duration = Duration::from_millis(1500);
+/// Callers wait no longer than this for a reply: as long as an entry waits for its vote, 2,000 ticks of 4 ms.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// The parts that a comparison of everything has.
 pub(super) const PARTS: u8 = 64;
 
 struct Unacked {
     bytes: Vec<u8>,
     callers: Vec<ReplyTo>,
+    since: Instant,
+}
+
+impl Unacked {
+    fn new(bytes: Vec<u8>, callers: Vec<ReplyTo>) -> Self {
+        Self {
+            bytes,
+            callers,
+            since: Instant::now(),
+        }
+    }
 }
 
 /// A state behind an entry, and who wants it.
@@ -72,7 +85,7 @@ pub(super) struct Driver<M> {
     queue: VecDeque<Delivery>,
     pub(super) held: HashSet<Index>,
     pub(super) recovering: HashMap<Index, Instant>,
-    collecting: VecDeque<(Vec<u8>, ReplyTo)>,
+    collecting: VecDeque<(Vec<u8>, ReplyTo, Instant)>,
     unacked: BTreeMap<u64, Unacked>,
     pub(super) next: u64,
     submitted_at: Instant,
@@ -165,7 +178,9 @@ impl<M: Machine> Driver<M> {
 
     pub(super) fn event(&mut self, event: Event) {
         match event {
-            Event::Call(request, reply) => self.collecting.push_back((request, reply)),
+            Event::Call(request, reply) => {
+                self.collecting.push_back((request, reply, Instant::now()));
+            }
             Event::Status(reply) => {
                 let _ = reply.send(self.status());
             }
@@ -255,7 +270,7 @@ impl<M: Machine> Driver<M> {
             let (requests, callers) = self
                 .collecting
                 .drain(..taken)
-                .map(|(request, reply)| (serde_bytes::ByteBuf::from(request), reply))
+                .map(|(request, reply, _)| (serde_bytes::ByteBuf::from(request), reply))
                 .unzip();
             self.submit(Body::Requests(requests), callers);
         }
@@ -272,7 +287,7 @@ impl<M: Machine> Driver<M> {
             self.submitted_at = Instant::now();
         }
         self.engine.submit(bytes.clone());
-        self.unacked.insert(self.next, Unacked { bytes, callers });
+        self.unacked.insert(self.next, Unacked::new(bytes, callers));
         self.next += 1;
     }
 
@@ -291,14 +306,34 @@ impl<M: Machine> Driver<M> {
             if !self.unacked.contains_key(&number)
                 && let Some(bytes) = entry.sealed()
             {
-                let callers = Vec::new();
-                self.unacked.insert(number, Unacked { bytes, callers });
+                self.unacked.insert(number, Unacked::new(bytes, Vec::new()));
+            }
+        }
+    }
+
+    /// Tells callers that they wait for too long: for an order, or for a repair that holds the log back here. What is in the log stays
+    /// there, so it may still be executed; what was only collected is dropped.
+    fn give_up(&mut self) {
+        while let Some((.., since)) = self.collecting.front()
+            && since.elapsed() >= PATIENCE
+        {
+            let late = self.collecting.pop_front().map(|(_, reply, _)| reply);
+            self.counts.refused += 1;
+            let why = "the request was not executed: no majority orders it";
+            refuse(late.into_iter().collect(), why);
+        }
+        for own in self.unacked.values_mut() {
+            if own.since.elapsed() >= PATIENCE && !own.callers.is_empty() {
+                self.counts.refused += 1;
+                let why = "the request has waited too long, and may still be executed";
+                refuse(std::mem::take(&mut own.callers), why);
             }
         }
     }
 
     pub(super) fn tick(&mut self) {
         self.core.tick();
+        self.give_up();
         if self.submitted_at.elapsed() > RESUBMIT * (1 << self.resubmits.min(4)) {
             self.submitted_at = Instant::now();
             self.fill_gap();

@@ -116,7 +116,7 @@ impl Service {
                 );
                 // Its place is taken by a fresh process; what this one holds cannot be trusted.
                 if node == self.me {
-                    std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
+                    crate::say::exit(steadfast_integrity::exit::Own::Mismatch);
                 }
             }
         }

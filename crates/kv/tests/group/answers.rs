@@ -171,3 +171,20 @@ fn a_reply_that_no_replica_could_hold_is_refused_by_all_alike() {
     // A number that is none is refused: without it the request would store whatever there is.
     assert!(line.ask("ms a 1 Cx\r\ny\r\n").starts_with("CLIENT_ERROR"));
 }
+
+#[test]
+fn a_replica_with_all_its_connections_taken_still_hears_its_group() {
+    let group = Group::start(&["--connections", "4"]);
+    let mut taken: Vec<Line> = (0..4).map(|_| group.connect(0)).collect();
+    for line in &mut taken {
+        line.set("a", "value");
+    }
+    let refused = "SERVER_ERROR too many connections\r\n";
+    assert_eq!(group.connect(0).ask("get a\r\n"), refused);
+    assert_eq!(group.status(0)["replica"], 0);
+    assert_eq!(taken[0].get("a"), "value");
+    // And who says nothing is told so.
+    let mut said = String::new();
+    group.connect(0).0.read_line(&mut said).unwrap();
+    assert_eq!(said, refused);
+}

@@ -158,3 +158,34 @@ fn a_replica_whose_thread_stands_still_is_ended_by_the_one_beside_it() {
     assert!(freezer.wait().unwrap().success());
     assert_eq!(group.connect(1).get("a"), "value");
 }
+
+#[test]
+fn what_nobody_reads_holds_nothing_up() {
+    let mut child = kv()
+        .args(["--local", "3", "--port", "0", "--allow-strikes"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut ready).unwrap();
+    let clients: Vec<SocketAddr> = ready
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [mut line, mut struck] = [0, 1].map(|replica| Line::to(clients[replica]));
+    // A pipe holds 64 KiB, and a repair says more than 150 bytes.
+    for round in 0..600 {
+        let value = round.to_string();
+        line.set("a", &value);
+        let said = struck.ask("sf strike replica=1 object=item:a byte=0 bit=0\r\n");
+        assert_eq!(said, "STRUCK\r\n");
+        assert_eq!(struck.get("a"), value);
+    }
+    child.kill().unwrap();
+    let mut said = String::new();
+    let _ = std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said);
+    child.wait().unwrap();
+    assert!(said.len() > 1 << 15, "{} bytes were said", said.len());
+}
