@@ -10,10 +10,9 @@ use steadfast_group::{Member, Met, Sequencer as _, Who};
 use tokio::sync::oneshot;
 
 use super::submit::IN_FLIGHT;
+use super::{BEHIND_MAX, Body, DRAIN, LOST, SILENT, Service, Stage};
 use crate::alive::Beat;
 use crate::say;
-
-use super::{BEHIND_MAX, Body, DRAIN, LOST, SILENT, Service, Stage};
 
 /// A turn that loads a state of some GiB takes seconds.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
@@ -84,7 +83,7 @@ impl Service {
     pub(super) fn end(&self, why: &str) -> ! {
         let json = serde_json::json!({"event": "ended", "replica": self.slot, "why": why});
         self.say(why, &json);
-        crate::say::exit(steadfast_integrity::exit::Own::Setup);
+        say::exit(steadfast_integrity::exit::Own::Setup);
     }
 
     /// Ends where the group can never agree on anything again: more than f of its processes have been followed by new ones.
@@ -111,7 +110,7 @@ impl Service {
             ),
             &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
         );
-        crate::say::exit(steadfast_integrity::exit::Own::Setup);
+        say::exit(steadfast_integrity::exit::Own::Setup);
     }
 
     /// Ends where this replica executes nothing of what the log has delivered while f+1 others go on: they do without it, and what holds it
@@ -156,7 +155,7 @@ impl Service {
             &serde_json::json!({"event": event, "replica": self.slot, "entry": entry, "waits_for": self.waits_for()}),
         );
         if ends {
-            crate::say::exit(steadfast_integrity::exit::Own::Mismatch);
+            say::exit(steadfast_integrity::exit::Own::Mismatch);
         }
     }
 
@@ -174,7 +173,7 @@ impl Service {
                 &format!("replica {slot} has taken no turn for {} s: it ends, for a fresh process to take its place", limit.as_secs()),
                 &serde_json::json!({"event": "hung", "replica": slot}),
             );
-            crate::say::exit(steadfast_integrity::exit::Own::Mismatch);
+            say::exit(steadfast_integrity::exit::Own::Mismatch);
         });
         if let Err(why) = watches {
             self.end(&format!("replica {slot} cannot have a thread that watches it: {why}\n  fix:   ulimit -u, or pids.max of its cgroup"));

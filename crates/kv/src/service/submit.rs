@@ -14,6 +14,8 @@ use crate::strike::Kind;
 pub(super) const IN_FLIGHT: usize = 8;
 /// Entries that have not come out of the log after this are submitted again.
 const RESUBMIT: Duration = Duration::from_millis(300);
+/// Numbers that are given to empty entries at a time: many times what can be in flight, and little enough for one turn.
+const GAP_MAX: usize = 8 * IN_FLIGHT;
 /// Clients wait no longer than this for a reply: as long as an entry waits for its vote, 2,000 ticks of 4 ms.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -148,7 +150,7 @@ impl Service {
         let first = (last + 1).max(self.first);
         let missing: Vec<u64> = (first..self.next)
             .filter(|number| !self.unacked.contains_key(number))
-            .take(64)
+            .take(GAP_MAX)
             .collect();
         for number in missing {
             if let Some(bytes) = sealed(self.me.0, number, Body::Requests(Vec::new())) {
