@@ -189,3 +189,25 @@ fn what_nobody_reads_holds_nothing_up() {
     child.wait().unwrap();
     assert!(said.len() > 1 << 15, "{} bytes were said", said.len());
 }
+
+#[test]
+fn an_error_to_a_request_without_a_reply_ends_the_connection() {
+    let mut hosts = Hosts::new("silent", &[]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    let mut line = hosts.connect(0);
+    line.set("a", "value");
+    for stopped in [1, 2] {
+        signal(hosts.pid(stopped), "-STOP");
+    }
+    // Its error would be taken for the reply to what is asked next.
+    let silent = b"set a 0 0 1 noreply\r\nx\r\n";
+    line.0.get_mut().write_all(silent).unwrap();
+    let mut said = String::new();
+    line.0.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("SERVER_ERROR "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for stopped in [1, 2] {
+        signal(hosts.pid(stopped), "-CONT");
+    }
+}
