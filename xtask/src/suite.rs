@@ -10,6 +10,9 @@
 //! choose the features of dependencies anew for each choice of packages, and compile them again. There are two workspaces:
 //! wasmtime takes minutes to compile, and only the crates of [`HOST`] need it.
 //!
+//! Much of what is tested waits for something. What else has to be compiled (wasmtime, and what the lints look at) is compiled meanwhile,
+//! at the lowest priority, and told in one piece when it is done; the crates of [`HOST`] are tested last.
+//!
 //! A case that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
 //! with what it said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY`
 //! of them are a failure. What failed is told again below the table, where a reader of the last lines finds it.
@@ -109,6 +112,18 @@ impl Outcome {
         }
     }
 
+    /// Of what there is nothing to run of.
+    fn missing(name: &str, why: &str) -> Self {
+        Self {
+            tally: Tally {
+                failed: 1,
+                ..Tally::default()
+            },
+            why: Some(why.to_owned()),
+            ..Self::new(name)
+        }
+    }
+
     /// Adds a program of the same part.
     fn add(&mut self, other: Self) {
         self.tally.add(other.tally);
@@ -164,82 +179,119 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         cargo.current_dir(root);
         cargo
     };
-    let mut outcomes = Vec::new();
-    let of_workspace = |outcomes: &mut Vec<Outcome>, manifest: &str, what: &str| {
+    let build = |manifest: &str| {
         let mut build = cargo();
         build.args(["test", "--manifest-path", manifest, "--workspace"]);
         build.arg("--no-run");
-        outcomes.push(execute(what, BUILD_LIMIT, &build));
-        let programs = programs(&mut build, root);
-        outcomes.extend(programs.crates.iter().map(crate_by_crate));
-        programs.harness
+        build
     };
-    let harness = of_workspace(&mut outcomes, "Cargo.toml", "build of the tests");
-
-    for krate in EXAMPLES {
-        let mut examples = cargo();
-        examples.args(["test", "-q", "-p", krate, "--doc"]);
-        outcomes.push(execute(&format!("examples of {krate}"), LIMIT, &examples));
+    let mut outcomes = vec![execute(
+        "build of the tests",
+        BUILD_LIMIT,
+        &build("Cargo.toml"),
+        &mut io::stdout(),
+    )];
+    let Programs { crates, harness } = programs(&mut build("Cargo.toml"), root);
+    let meanwhile = std::thread::scope(|scope| {
+        let meanwhile = scope.spawn(|| compile_meanwhile(&build(HOST), &cargo));
+        outcomes.extend(crates.iter().map(crate_by_crate));
+        outcomes.extend(checks(root));
+        outcomes.extend(cases(root, harness.as_deref()));
+        meanwhile.join()
+    });
+    match meanwhile {
+        Ok((told, compiled)) => {
+            say(String::from_utf8_lossy(&told).trim_end());
+            outcomes.extend(compiled);
+            let of_host = programs(&mut build(HOST), root).crates;
+            outcomes.extend(of_host.iter().map(crate_by_crate));
+        }
+        Err(_) => outcomes.push(Outcome::missing(
+            HOST,
+            "it could not be compiled: see above",
+        )),
     }
+    summary(&outcomes)
+}
 
-    of_workspace(&mut outcomes, HOST, "build of host's tests");
+/// What only cargo can do, after the build of the tests: it has one lock. Gives what was told beside the outcomes.
+fn compile_meanwhile(
+    build_host: &Command,
+    cargo: &(dyn Fn() -> Command + Sync),
+) -> (Vec<u8>, Vec<Outcome>) {
+    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
+    let mut run = |name: &str, command: &Command| {
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(command.get_program());
+        nice.args(command.get_args());
+        if let Some(dir) = command.get_current_dir() {
+            nice.current_dir(dir);
+        }
+        outcomes.push(execute(name, BUILD_LIMIT, &nice, &mut told));
+    };
     let lints = |manifest: &str| {
         let mut lints = cargo();
         lints.args(["clippy", "-q", "--manifest-path", manifest, "--workspace"]);
         lints.args(["--all-targets", "--", "-D", "warnings"]);
         lints
     };
-    outcomes.push(execute("lints of host", BUILD_LIMIT, &lints(HOST)));
+    for krate in EXAMPLES {
+        let mut examples = cargo();
+        examples.args(["test", "-q", "-p", krate, "--doc"]);
+        run(&format!("examples of {krate}"), &examples);
+    }
+    run("build of host's tests", build_host);
+    run("lints of host", &lints(HOST));
+    run("lints", &lints("Cargo.toml"));
+    (told, outcomes)
+}
 
-    let xtask = |words: &[&str]| {
+/// The checks of this program.
+fn checks(root: &Path) -> Vec<Outcome> {
+    let check = |name: &str, words: &[&str]| {
         let mut xtask = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
         xtask.args(words).current_dir(root);
-        xtask
+        execute(name, LIMIT, &xtask, &mut io::stdout())
     };
-    outcomes.push(execute(
-        "generated documents",
-        LIMIT,
-        &xtask(&["docs", "--check"]),
-    ));
-    outcomes.push(execute("pages and formatting", LIMIT, &xtask(&["tidy"])));
+    vec![
+        check("generated documents", &["docs", "--check"]),
+        check("pages and formatting", &["tidy"]),
+    ]
+}
 
-    outcomes.push(execute("lints", BUILD_LIMIT, &lints("Cargo.toml")));
-
-    match harness {
-        Some(harness) => {
-            for (user, prefix) in users() {
-                for module in MODULES {
-                    // What root does as user 65534 an ordinary user has done already.
-                    if module == "user" && user != User::Root {
-                        continue;
-                    }
-                    let mut command = prefixed(&prefix, &harness);
-                    command.arg(format!("{module}::")).current_dir(root);
-                    if module != "user" {
-                        // A filter is any part of a name, and that module repeats others' names.
-                        command.args(["--skip", "user::"]);
-                    }
-                    let name = format!("{module}, as {}", user.name());
-                    let mut outcome = execute(&name, LIMIT, &command);
-                    again(&mut outcome, || {
-                        let mut command = prefixed(&prefix, &harness);
-                        command.current_dir(root);
-                        command
-                    });
-                    outcomes.push(outcome);
-                }
+/// The cases of tests/, module by module.
+fn cases(root: &Path, harness: Option<&Path>) -> Vec<Outcome> {
+    let Some(harness) = harness else {
+        return vec![Outcome::missing(
+            "tests/",
+            "cargo named no test program: the tests do not build",
+        )];
+    };
+    let mut outcomes = Vec::new();
+    for (user, prefix) in users() {
+        for module in MODULES {
+            // What root does as user 65534 an ordinary user has done already.
+            if module == "user" && user != User::Root {
+                continue;
             }
+            let mut command = prefixed(&prefix, harness);
+            command.arg(format!("{module}::")).current_dir(root);
+            if module != "user" {
+                // A filter is any part of a name, and that module repeats others' names.
+                command.args(["--skip", "user::"]);
+            }
+            let name = format!("{module}, as {}", user.name());
+            let mut outcome = execute(&name, LIMIT, &command, &mut io::stdout());
+            again(&mut outcome, || {
+                let mut command = prefixed(&prefix, harness);
+                command.current_dir(root);
+                command
+            });
+            outcomes.push(outcome);
         }
-        None => outcomes.push(Outcome {
-            tally: Tally {
-                failed: 1,
-                ..Tally::default()
-            },
-            why: Some("cargo named no test program: the tests do not build".to_owned()),
-            ..Outcome::new("tests/")
-        }),
     }
-    summary(&outcomes)
+    outcomes
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -324,7 +376,12 @@ fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>)) -> Outcome {
             command.current_dir(&binary.dir);
             command
         };
-        let mut outcome = execute(&format!("{krate}, {}", binary.target), LIMIT, &program());
+        let mut outcome = execute(
+            &format!("{krate}, {}", binary.target),
+            LIMIT,
+            &program(),
+            &mut io::stdout(),
+        );
         again(&mut outcome, program);
         whole.add(outcome);
     }
@@ -377,8 +434,9 @@ fn named(messages: &str, root: &Path) -> Programs {
     programs
 }
 
-fn execute(name: &str, limit: Duration, command: &Command) -> Outcome {
-    say(&format!("\n== {name}"));
+/// Runs a part, whose lines go `to` somebody as they come.
+fn execute(name: &str, limit: Duration, command: &Command, to: &mut dyn Write) -> Outcome {
+    say_to(to, &format!("\n== {name}"));
     let start = Instant::now();
     let mut tally = Tally::default();
     let mut seen = false;
@@ -406,7 +464,7 @@ fn execute(name: &str, limit: Duration, command: &Command) -> Outcome {
                         seen = true;
                     }
                     reader.line(&line);
-                    say(&line);
+                    say_to(to, &line);
                 }
             }
             match child.wait() {
@@ -447,7 +505,7 @@ fn again(outcome: &mut Outcome, harness: impl Fn() -> Command) {
         let mut command = harness();
         command.args(["--exact", &failure.name]);
         let name = format!("{} once more, alone", failure.name);
-        let alone = execute(&name, ALONE, &command);
+        let alone = execute(&name, ALONE, &command, &mut io::stdout());
         if alone.why.is_none() && alone.tally.failed == 0 && alone.tally.passed == 1 {
             failure.flaky = true;
             outcome.tally.failed -= 1;
@@ -504,8 +562,11 @@ fn summary(outcomes: &[Outcome]) -> ExitCode {
 }
 
 fn say(line: &str) {
+    say_to(&mut io::stdout(), line);
+}
+
+fn say_to(out: &mut dyn Write, line: &str) {
     // Nobody is left to tell if standard output is gone; the exit status still says it.
-    let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}");
     let _ = out.flush();
 }
