@@ -10,8 +10,9 @@
 //! choose the features of dependencies anew for each choice of packages, and compile them again. There are two workspaces:
 //! wasmtime takes minutes to compile, and only the crates of [`HOST`] need it.
 //!
-//! Much of what is tested waits for something. What else has to be compiled (wasmtime, and what the lints look at) is compiled meanwhile,
-//! at the lowest priority, and told in one piece when it is done; the crates of [`HOST`] are tested last.
+//! Two things happen beside the other tests, and are told in one piece when they are done. What else has to be compiled (wasmtime, and
+//! what the lints look at) is compiled at the lowest priority; the crates of [`HOST`] are tested last. And the crates of [`WAITING`], whose
+//! tests leave three quarters of two processors idle, are tested.
 //!
 //! A case that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
 //! with what it said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY`
@@ -33,8 +34,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// What a part may take on two cores; measured parts stay below five minutes.
-const LIMIT: Duration = Duration::from_secs(420);
+/// What a part may take on two cores; measured parts stay below five minutes, with others beside them.
+const LIMIT: Duration = Duration::from_secs(600);
 /// A first build of everything, dependencies included.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
@@ -50,6 +51,9 @@ const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 
 /// The manifest of the workspace that has wasmtime.
 const HOST: &str = "crates/host/Cargo.toml";
+
+/// Crates whose tests wait: for a site that is given up, an election, a retransmission, a struck server that answers no more.
+const WAITING: [&str; 4] = ["group", "kv", "pair", "steadfast"];
 
 /// The modules of tests/cases that need the command, in the order of main.rs.
 const MODULES: [&str; 7] = [
@@ -192,33 +196,50 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         &mut io::stdout(),
     )];
     let Programs { crates, harness } = programs(&mut build("Cargo.toml"), root);
-    let meanwhile = std::thread::scope(|scope| {
-        let meanwhile = scope.spawn(|| compile_meanwhile(&build(HOST), &cargo));
-        outcomes.extend(crates.iter().map(crate_by_crate));
+    let (waiting, others): (BTreeMap<_, _>, BTreeMap<_, _>) = crates
+        .into_iter()
+        .partition(|(krate, _)| WAITING.contains(&krate.as_str()));
+    let beside = std::thread::scope(|scope| {
+        let compiled = scope.spawn(|| compile(&build(HOST), &cargo));
+        let waited = scope.spawn(|| {
+            let mut told = Vec::new();
+            let tested = waiting.iter().map(|krate| crate_by_crate(krate, &mut told));
+            let outcomes = tested.collect();
+            Beside { told, outcomes }
+        });
+        let out = &mut io::stdout();
+        outcomes.extend(others.iter().map(|krate| crate_by_crate(krate, out)));
         outcomes.extend(checks(root));
         outcomes.extend(cases(root, harness.as_deref()));
-        meanwhile.join()
+        [waited, compiled].map(std::thread::ScopedJoinHandle::join)
     });
-    match meanwhile {
-        Ok((told, compiled)) => {
-            say(String::from_utf8_lossy(&told).trim_end());
-            outcomes.extend(compiled);
-            let of_host = programs(&mut build(HOST), root).crates;
-            outcomes.extend(of_host.iter().map(crate_by_crate));
+    for beside in beside {
+        match beside {
+            Ok(Beside { told, outcomes: of }) => {
+                say(String::from_utf8_lossy(&told).trim_end());
+                outcomes.extend(of);
+            }
+            Err(_) => outcomes.push(Outcome::missing(
+                "what ran beside",
+                "it panicked: see above",
+            )),
         }
-        Err(_) => outcomes.push(Outcome::missing(
-            HOST,
-            "it could not be compiled: see above",
-        )),
     }
+    let of_host = programs(&mut build(HOST), root).crates;
+    let out = &mut io::stdout();
+    outcomes.extend(of_host.iter().map(|krate| crate_by_crate(krate, out)));
     summary(&outcomes)
 }
 
-/// What only cargo can do, after the build of the tests: it has one lock. Gives what was told beside the outcomes.
-fn compile_meanwhile(
-    build_host: &Command,
-    cargo: &(dyn Fn() -> Command + Sync),
-) -> (Vec<u8>, Vec<Outcome>) {
+/// What ran beside other parts.
+#[derive(Debug, Default)]
+struct Beside {
+    told: Vec<u8>,
+    outcomes: Vec<Outcome>,
+}
+
+/// What only cargo can do, one after the other: it has one lock.
+fn compile(build_host: &Command, cargo: &(dyn Fn() -> Command + Sync)) -> Beside {
     let mut told = Vec::new();
     let mut outcomes = Vec::new();
     let mut run = |name: &str, command: &Command| {
@@ -244,7 +265,7 @@ fn compile_meanwhile(
     run("build of host's tests", build_host);
     run("lints of host", &lints(HOST));
     run("lints", &lints("Cargo.toml"));
-    (told, outcomes)
+    Beside { told, outcomes }
 }
 
 /// The checks of this program.
@@ -283,11 +304,12 @@ fn cases(root: &Path, harness: Option<&Path>) -> Vec<Outcome> {
             }
             let name = format!("{module}, as {}", user.name());
             let mut outcome = execute(&name, LIMIT, &command, &mut io::stdout());
-            again(&mut outcome, || {
+            let alone = || {
                 let mut command = prefixed(&prefix, harness);
                 command.current_dir(root);
                 command
-            });
+            };
+            again(&mut outcome, alone, &mut io::stdout());
             outcomes.push(outcome);
         }
     }
@@ -368,7 +390,7 @@ struct Programs {
 }
 
 /// Runs the programs of a crate: a line of the summary.
-fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>)) -> Outcome {
+fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>), to: &mut dyn Write) -> Outcome {
     let mut whole = Outcome::new(krate);
     for binary in binaries {
         let program = || {
@@ -380,9 +402,9 @@ fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>)) -> Outcome {
             &format!("{krate}, {}", binary.target),
             LIMIT,
             &program(),
-            &mut io::stdout(),
+            to,
         );
-        again(&mut outcome, program);
+        again(&mut outcome, program, to);
         whole.add(outcome);
     }
     whole
@@ -496,7 +518,7 @@ fn execute(name: &str, limit: Duration, command: &Command, to: &mut dyn Write) -
 }
 
 /// Runs each failed case of a part once more, alone, and counts those that pass as passed.
-fn again(outcome: &mut Outcome, harness: impl Fn() -> Command) {
+fn again(outcome: &mut Outcome, harness: impl Fn() -> Command, to: &mut dyn Write) {
     // Of more than these few, running alone would explain nothing and take long.
     if outcome.why.is_some() || outcome.failures.len() > FLAKY {
         return;
@@ -505,7 +527,7 @@ fn again(outcome: &mut Outcome, harness: impl Fn() -> Command) {
         let mut command = harness();
         command.args(["--exact", &failure.name]);
         let name = format!("{} once more, alone", failure.name);
-        let alone = execute(&name, ALONE, &command, &mut io::stdout());
+        let alone = execute(&name, ALONE, &command, to);
         if alone.why.is_none() && alone.tally.failed == 0 && alone.tally.passed == 1 {
             failure.flaky = true;
             outcome.tally.failed -= 1;
