@@ -213,6 +213,8 @@ struct sf_me {
 	u32 cut_short; /* ... and it has moved some of its bytes when the launcher's word ended it */
 	u32 rewound; /* ... with SF_NOT_MADE after the kernel had begun it and would start it again */
 	u64 last_epoch_tsc, epoch_gap, snapshot_faults;
+	u64 last_epoch_ns; /* leader: CPU time it had then */
+	u64 epoch_late;    /* ... gaps that it has let pass since, idle */
 	struct sf_guard *guard;
 	struct sf_guard guard_store;
 	struct sf_regs *regs; /* of the event in progress */

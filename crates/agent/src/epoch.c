@@ -38,7 +38,8 @@ enum {
 	NR_futex = 202,
 	NR_sched_setaffinity = 203,
 	NR_exit_group = 231,
-	NR_wait4 = 61
+	NR_wait4 = 61,
+	NR_clock_gettime = 228
 };
 #define PAGE 4096ull
 #define FILE_ALL (16ull << 20)
@@ -418,6 +419,30 @@ static u64 gap_for(u64 cost)
 	return gap > G->epoch_tsc ? gap : G->epoch_tsc;
 }
 
+/* A program that hardly runs is checked more rarely, where nobody has asked for checks: what a re-run would have to do
+ * again is little, and the check, its copy of memory and of huge pages are most of what such a program costs. */
+#define IDLE_SHARE 16u /* less than this part of the time */
+#define IDLE_GAPS 8u   /* so much more rarely at most */
+#define SLICE_NS 10000000ull /* of G->slice_tsc */
+
+static u64 used_ns(void)
+{
+	s64 t[2] = { 0, 0 };
+	return sys2(NR_clock_gettime, 2 /* CLOCK_PROCESS_CPUTIME_ID */, t) < 0 ? 0 : (u64)t[0] * 1000000000 + (u64)t[1];
+}
+
+static int idles(u64 gap)
+{
+	if (me.epoch_late >= IDLE_GAPS - 1 || (G->options & (SF_O_CHECK_DIRTY | SF_O_CHECK_FULL | SF_O_PAIR)))
+		return 0;
+	u64 used = used_ns() - me.last_epoch_ns, limit = gap / IDLE_SHARE;
+	if (used / SLICE_NS * G->slice_tsc + used % SLICE_NS * G->slice_tsc / SLICE_NS > limit)
+		return 0;
+	me.epoch_late++;
+	me.epoch_gap += me.epoch_gap / me.epoch_late; /* the first gap once more */
+	return 1;
+}
+
 /* Leader: is it time? Also after a call that a re-run could not repeat, or one that has brought much. */
 int sf_epoch_due(u64 brings)
 {
@@ -439,9 +464,10 @@ int sf_epoch_due(u64 brings)
 	if (gap > me.epoch_gap) {
 		/* The program may have grown since the check that set the gap. */
 		u64 longer = G->options & SF_O_RETAIN ? gap_for(price()) : 0;
-		if (gap > longer)
+		if (gap <= longer)
+			me.epoch_gap = longer;
+		else if (!idles(gap))
 			return 1;
-		me.epoch_gap = longer;
 	}
 	/* No way back (the log had to be cut): mend that soon. */
 	return G->snapshot_broken && gap > G->epoch_tsc / 16;
@@ -658,6 +684,8 @@ void sf_epoch(struct sf_regs *r)
 		u64 now = sf_true_tsc(), cost = now - start + G->copied * G->copy_tsc;
 		me.last_epoch_tsc = now;
 		me.epoch_gap = gap_for(cost);
+		me.epoch_late = 0;
+		me.last_epoch_ns = used_ns();
 		me.heard = 0;
 	}
 	if (unlikely(flags & SF_R_MORE))

@@ -26,8 +26,9 @@
 #define FUTEX_WAKE 1
 
 /* A sleeper looks at its condition again this often even if nobody rings: bounds the cost
- * of a lost ring, which the fence below already makes all but impossible. */
-static const s64 sleep_limit[2] = { 0, 50 * 1000 * 1000 };
+ * of a lost ring, which the fence below already makes all but impossible. Longer than the tenth of a second for which many
+ * servers sleep: a wake for nothing costs some 100 µs. */
+static const s64 sleep_limit[2] = { 0, 150 * 1000 * 1000 };
 
 static u32 claim_crc(const struct sf_claim_record *a)
 {

@@ -65,6 +65,10 @@ const CLOSE_MS: i64 = 3;
 /// CPU time that a thread has without an event before it is made to give way: with what a meeting takes less than 100 ms
 /// where replicas have cores of their own.
 const SHARE: Duration = Duration::from_millis(40);
+/// One that has hardly run since the last look is looked at so much later: with SHARE that is 100 ms, and an idle server costs
+/// less.
+const WAITING: Duration = Duration::from_millis(60);
+const MOMENT_NS: u64 = 1_000_000;
 /// What the first attempt to have other threads run may take, and each later one twice as long.
 const TURN: Duration = Duration::from_millis(200);
 const IN_VAIN_MAX: u32 = 6;
@@ -124,7 +128,9 @@ pub(crate) struct Meeting {
     reach: Duration,
     /// The event before which the leader computes, and what it had burned when it was seen there first.
     computes: Option<(u64, u64)>,
-    /// ... and before which other threads had waited too long last, with the attempts since that were in vain.
+    /// What it had burned at the last look.
+    burned: u64,
+    /// The event before which other threads had waited too long last, with the attempts since that were in vain.
     starves: Option<u64>,
     in_vain: u32,
     /// Nothing can be planted where the program computes.
@@ -207,6 +213,10 @@ impl Supervisor<'_> {
             Some((at, since)) if at == place => since,
             _ => self.meeting.computes.insert((place, burned)).1,
         };
+        let before = std::mem::replace(&mut self.meeting.burned, burned);
+        if (before..before + MOMENT_NS).contains(&burned) {
+            return WAITING;
+        }
         let left = SHARE.saturating_sub(Duration::from_nanos(burned.saturating_sub(since)));
         if !left.is_zero() {
             return left.max(LOOK);

@@ -27,7 +27,7 @@ use steadfast_sys::{child, procfs};
 use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at, core_id, id, ns};
 use crate::pace::{Finding, Late, Look, Pace, SECOND_NS};
-use crate::supervise::Supervisor;
+use crate::supervise::{Supervisor, WATCH};
 use crate::transplant::{self, remap_list, transplanted};
 
 /// A paused replica answers a command at once; this is long enough for a loaded machine and a
@@ -58,6 +58,7 @@ pub(crate) struct Watch {
     burned: (i32, u64),
     repeats: u32,
     pub(crate) pace: Pace,
+    looked: Option<Instant>,
     /// Who hangs, or is in doubt, as it was found last.
     found: Option<Finding>,
     /// Who hangs by the alarm that was raised last.
@@ -200,7 +201,13 @@ impl Supervisor<'_> {
     }
 
     /// A replica that burns far more than another one needed between the same two events hangs (pace.rs).
+    /// Other things have the launcher look about more often.
     pub(crate) fn look_for_the_hung(&mut self) {
+        let looked = self.watch.looked.map(|at| at.elapsed());
+        if looked.is_some_and(|since| since < WATCH) {
+            return;
+        }
+        self.watch.looked = Some(Instant::now());
         let n = self.replicas.len();
         let place: Vec<u64> = (0..n).map(|r| self.group.get64(at!(own r, next))).collect();
         let mut looks = Vec::with_capacity(n);
