@@ -303,8 +303,8 @@ int sf_claim_stands(const struct sf_event *e, struct sf_event *now, const struct
 	digest_place(now, r);
 	if (likely(((now->state ^ e->state) | (now->bytes.a ^ e->bytes.a) | (now->bytes.b ^ e->bytes.b)) == 0))
 		return 1;
+	sf_raise(SF_A_DIVERGED, e->seq); /* first: who reads the claim while it is written anew would take it for damaged */
 	claim(now, r);
-	sf_raise(SF_A_DIVERGED, e->seq);
 	return 0;
 }
 
