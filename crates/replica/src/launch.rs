@@ -21,7 +21,7 @@ use crate::abi::{self, Boot};
 use crate::flips::{self, Flips};
 use crate::image::{self, Image};
 use crate::modules::{Modules, Prepared};
-use crate::{LaunchError, Step};
+use crate::{LaunchError, Step, limits};
 
 const AT_BASE: u64 = 7;
 const AT_ENTRY: u64 = 9;
@@ -370,6 +370,7 @@ fn prepare(
 ) -> Result<Launched, LaunchError> {
     let pid = stop.pid();
     check_program(pid)?;
+    limits::room_in(pid)?;
     let maps = step(Step::Read, procfs::maps(pid))?;
     if let Some(map) = maps
         .iter()

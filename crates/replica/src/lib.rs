@@ -281,10 +281,9 @@ impl Advise for LaunchError {
                 "MemoryDenyWriteExecute=no in the unit",
                 "code that was written has to become executable: PR_SET_MDWE, or a seccomp filter like it, forbids that",
             ),
-            LaunchError::Limit { what, .. } => Remedy::with_note(
-                limits::fix(*what),
-                "the program may have its limit: run -- sh -c 'ulimit …; exec …'",
-            ),
+            LaunchError::Limit { what, .. } => {
+                Remedy::with_note(limits::fix(*what), limits::note(*what))
+            }
             LaunchError::Private { .. } => {
                 Remedy::new("more memory, or copies of less of it (--private=text)")
             }

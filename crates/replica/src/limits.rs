@@ -2,7 +2,7 @@
 //!
 //! With less, something fails at some allocation, without a word about why. The program may have such a limit for itself.
 
-use steadfast_sys::child::{Limited, limit_of};
+use steadfast_sys::child::{Limited, allow_more, limit_of};
 
 use crate::{LaunchError, abi};
 
@@ -52,6 +52,16 @@ pub(crate) const fn fix(what: Limited) -> &'static str {
     }
 }
 
+pub(crate) const fn note(what: Limited) -> &'static str {
+    match what {
+        // Raised where the program starts (room_in); a hard one by CAP_SYS_RESOURCE alone.
+        Limited::AddressSpace => {
+            "the program may have a soft limit: run -- sh -c 'ulimit -Sv …; exec …'"
+        }
+        _ => "the program may have its limit: run -- sh -c 'ulimit …; exec …'",
+    }
+}
+
 fn enough(what: Limited) -> Result<(), LaunchError> {
     match limit_of(what) {
         Some(found) if found < least(what) => Err(LaunchError::Limit { what, found }),
@@ -72,4 +82,11 @@ pub(crate) fn room() -> Result<(), LaunchError> {
     [Limited::Descriptors, Limited::Data, Limited::AddressSpace]
         .into_iter()
         .try_for_each(enough)
+}
+
+/// What a program of ours has set for those that it starts (dovecot sets 256 MiB) leaves no room for a group: such a process
+/// may have that much beside.
+pub(crate) fn room_in(pid: i32) -> Result<(), LaunchError> {
+    let what = Limited::AddressSpace;
+    allow_more(pid, what, least(what)).map_err(|found| LaunchError::Limit { what, found })
 }

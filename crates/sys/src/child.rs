@@ -346,15 +346,44 @@ pub enum Limited {
     Descriptors,
 }
 
+impl Limited {
+    fn resource(self) -> libc::__rlimit_resource_t {
+        match self {
+            Limited::AddressSpace => libc::RLIMIT_AS,
+            Limited::Data => libc::RLIMIT_DATA,
+            Limited::Stack => libc::RLIMIT_STACK,
+            Limited::Descriptors => libc::RLIMIT_NOFILE,
+        }
+    }
+}
+
+/// Where another process may have less than `least` of it, it may have so much more from here on.
+///
+/// # Errors
+/// What it may have, if that cannot be changed: its hard limit is as low, and this process may not raise it.
+pub fn allow_more(pid: i32, what: Limited, least: u64) -> Result<(), u64> {
+    let resource = what.resource();
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: no new limit is given, and `limit` is valid for the call.
+    let rc = unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut limit) };
+    let found = limit.rlim_cur;
+    if rc != 0 || found == libc::RLIM_INFINITY || found >= least {
+        return Ok(());
+    }
+    limit.rlim_cur += least;
+    limit.rlim_max = limit.rlim_max.max(limit.rlim_cur);
+    // SAFETY: the old limit is not asked for, and `limit` is valid for the call.
+    let rc = unsafe { libc::prlimit(pid, resource, &raw const limit, std::ptr::null_mut()) };
+    if rc == 0 { Ok(()) } else { Err(found) }
+}
+
 /// How much of it this process may have (the soft limit); none where it is unlimited.
 #[must_use]
 pub fn limit_of(what: Limited) -> Option<u64> {
-    let resource = match what {
-        Limited::AddressSpace => libc::RLIMIT_AS,
-        Limited::Data => libc::RLIMIT_DATA,
-        Limited::Stack => libc::RLIMIT_STACK,
-        Limited::Descriptors => libc::RLIMIT_NOFILE,
-    };
+    let resource = what.resource();
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -92,6 +92,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("locks.c"),
         row("limits.c"),
         row("rlimit_as.c"),
+        row("rlimit_spawn.c").replicas(&[1, 2, 3]),
         row("rlimit_cpu.c").ends("signal 24").replicas(&[1, 2]),
         row("rlimit_cpu_hard.c").ends("signal 9").replicas(&[1, 2, 3]),
         row("inotify.c"),
