@@ -385,6 +385,7 @@ enum sf_rpc {
 	SF_RPC_SEGMENT = 18, /* descriptor a0, inode a2 of device a1, is mapped shared by a process of domain a3, up to byte a4 of it:
 	               * 0: as a view; else one copy for each follower, numbers in segment_ids, answered with their sum */
 	SF_RPC_KILL = 19, /* process a0, or the processes that kill(2) means by it, are about to be killed by the program's will */
+	SF_RPC_OTHERS = 20, /* 1: another process of the tree has inode a1 of device a0 as a view */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
@@ -549,6 +550,7 @@ struct sf_traps {
 #define SF_NR_SHARED_CHANGE 0x80000111u /* a part of such memory moved, or too many parts */
 #define SF_NR_SHARED_ATTACH 0x80000113u /* a segment of System V that others have attached, or made */
 #define SF_NR_SHARED_NAMED 0x80000115u /* a file of a tmpfs that processes share by its name, and this one cannot join */
+#define SF_NR_SHARED_LOCK 0x80000117u /* a wait for a word of a file that several processes have as views */
 #define SF_NR_SPAWN_MEMORY 0x80000112u /* no memory for what parent and child will share */
 #define SF_NR_MAP_CLOSED 0x80000116u /* a file mapped that followers may not open */
 #define SF_NR_EXEC_BARE 0x80000114u /* exec of a program that runs unprotected, in the first process */

@@ -487,6 +487,7 @@ s64 sf_shared_allows(u32 nr, const u64 a[6]);
 s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret);
 int sf_shared_before(const struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
 int sf_shared_fault(const struct sf_regs *);
+int sf_shared_waits_in_vain(const u64 a[6]);
 void sf_shared_hash(struct sf_hash *);
 void sf_shared_undo(void);
 u64 sf_shared_part(u64 from, u64 to, int *view);

@@ -255,7 +255,7 @@ static int counted(u32 nr)
 #define MSG_WAITALL 0x100u
 
 enum { MOVES_SOME, MOVES_ALL, MOVES_VECTOR };
-enum { NR_writev = 20, NR_sendmsg = 46, NR_recvmsg = 47, NR_getsockopt = 55, NR_pwritev = 296, NR_pwritev2 = 328 };
+enum { NR_writev = 20, NR_sendmsg = 46, NR_recvmsg = 47, NR_getsockopt = 55, NR_futex = 202, NR_pwritev = 296, NR_pwritev2 = 328 };
 
 static int waits_for_all(u64 flags)
 {
@@ -1035,6 +1035,8 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
 	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
+	if (unlikely(app.map_files) && nr == NR_futex && me.slot == 0 && sf_shared_waits_in_vain(a))
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_LOCK, 0, r);
 	if (me.slot == 0 && unlikely(kills_itself(c, nr, a))) {
 		G->end_value = 9; /* the program's own death, not a replica's */
 		sf_say_end(SF_E_SIGNALED);

@@ -171,6 +171,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "the replicas open it by way of /proc; fix: make the program map it before it gives up rights",
     ),
     (
+        0x8000_0117,
+        "waiting for a lock in a file that several programs have mapped shared, outside of /dev/shm or each for itself",
+        "none of them sees what another one stores there; fix: keep the lock in memory that is shared by fork (Open MPI: PMIX_MCA_gds=hash and OMPI_MCA_btl=self,tcp in its environment)",
+    ),
+    (
         0x8000_0112,
         "fork where there is no memory for what parent and child will share",
         "each replica needs its own; fix: more memory (ulimit -v, the cgroup's limit)",

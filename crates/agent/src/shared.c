@@ -722,6 +722,25 @@ int sf_shared_fault(const struct sf_regs *r)
 	return app.map_stores && write_back(r, &everything);
 }
 
+/* Leader: a wait without a limit for a word that another program of the tree stores to in its own view of the file, where nobody
+ * here sees it. Only a wake by a thread of this process would end it, and that is not what such a word is for. */
+int sf_shared_waits_in_vain(const u64 a[6])
+{
+	enum { WAIT, LOCK_PI = 6, WAIT_BITSET = 9, LOCK_PI2 = 13, PRIVATE = 128, CMD = 127 };
+	const u32 op = (u32)a[1] & CMD;
+	u32 v;
+	if ((a[1] & PRIVATE) || a[3] || (op != WAIT && op != WAIT_BITSET && op != LOCK_PI && op != LOCK_PI2))
+		return 0;
+	if (sf_user_bytes(&v, a[0], sizeof v) < 0 || ((op == WAIT || op == WAIT_BITSET) && v != (u32)a[2]))
+		return 0; /* it does not wait */
+	for (u32 i = 0; i < app.maps; i++) {
+		const struct sf_map *m = &app.map[i];
+		if (m->start <= a[0] && a[0] < m->end && m->ref && !(m->flags & (SF_M_SEGMENT | SF_M_ZERO)))
+			return sf_rpc(SF_RPC_OTHERS, m->dev, m->ino, 0, 0, 0) == 1;
+	}
+	return 0;
+}
+
 /* Calls on the bytes of files: which arguments are descriptors, a bit each. */
 static u32 descriptors(u32 nr)
 {

@@ -399,6 +399,7 @@ pub(crate) const RPC_UNFORK: u32 = 8;
 pub(crate) const RPC_MADE: u32 = 17;
 pub(crate) const RPC_SEGMENT: u32 = 18;
 pub(crate) const RPC_KILL: u32 = 19;
+pub(crate) const RPC_OTHERS: u32 = 20;
 pub(crate) const RPC_SITE: u32 = 16;
 /// Of [`RPC_SEGMENT`]: in its last argument, and in the answer above the sum.
 pub(crate) const SEGMENT_NOW: u64 = 1 << 63;

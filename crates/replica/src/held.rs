@@ -47,6 +47,11 @@ impl Held {
         Ok(number)
     }
 
+    /// Whether another process of the tree has this file as a view.
+    pub(crate) fn others_view(&self, key: Key) -> bool {
+        self.segments.is_viewed_by_others(key, self.group)
+    }
+
     /// The file that `hold` gave this number.
     pub(crate) fn file(&self, number: u64) -> io::Result<File> {
         let held = i32::try_from(number)

@@ -94,6 +94,11 @@ impl Segments {
         });
     }
 
+    /// Whether a group but this one has the file as a view.
+    pub(crate) fn is_viewed_by_others(&self, key: Key, group: usize) -> bool {
+        self.with(|known| known.viewed_by_others(key, group))
+    }
+
     /// The number of the copy of this inode that follower `r` maps.
     pub(crate) fn copy_of(&self, inode: u64, r: usize) -> Option<i32> {
         self.with(|known| {
@@ -116,11 +121,7 @@ impl Segments {
                     return Ok(None);
                 }
                 // What another group has as a view it would not see.
-                if known
-                    .views
-                    .keys()
-                    .any(|(seen, by)| *seen == key && *by != asks.group)
-                {
+                if known.viewed_by_others(key, asks.group) {
                     return Err(io::Error::from_raw_os_error(libc::EBUSY));
                 }
                 let segment = Segment::new(key, file, asks)?;
@@ -134,6 +135,12 @@ impl Segments {
 }
 
 impl Known {
+    fn viewed_by_others(&self, key: Key, group: usize) -> bool {
+        self.views
+            .keys()
+            .any(|(seen, by)| *seen == key && *by != group)
+    }
+
     fn forget_the_unlinked(&mut self) {
         let mut gone = 0;
         for index in (0..self.live.len()).rev() {

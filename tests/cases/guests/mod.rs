@@ -380,6 +380,12 @@ pub(crate) fn rows() -> Vec<Row> {
             .expect(Expect::Refused("fork with memory"))
             .replicas(&[2, 3]),
     );
+    rows.push(row("file_lock.c").args("threads", &["threads"]));
+    rows.push(
+        row("file_lock.c")
+            .expect(Expect::Refused("waiting for a lock in a file"))
+            .replicas(&[1, 2, 3]),
+    );
     for how in ["fork", "vfork", "spawn", "system", "popen", "clone3"] {
         rows.push(row("fork.c").args(how, &[how]).replicas(&[1, 2, 3]));
     }

@@ -1632,6 +1632,7 @@ impl<'a> Supervisor<'a> {
                 self.hearing.tree.segments.made((arg[0], arg[1]));
                 0
             }
+            abi::RPC_OTHERS => self.held.others_view((arg[0], arg[1])).into(),
             abi::RPC_KILL => {
                 let target = arg[0].cast_signed();
                 self.hearing.tree.condemn(target, self.replicas[0].pid);
