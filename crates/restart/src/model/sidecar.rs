@@ -151,7 +151,7 @@ impl Model {
             return if self.functions[index].role == Role::Free {
                 self.complete_free(index, entry)
             } else {
-                Ok(())
+                self.changes_no_other(index, entry)
             };
         };
         let Some(entry) = entry else {
@@ -296,6 +296,43 @@ impl Model {
             _ => {}
         }
         self.functions[index].effect = effect;
+        Ok(())
+    }
+
+    /// A function that makes or ends an object is replayed as that alone: what else it changed would be lost in silence.
+    fn changes_no_other(
+        &self,
+        index: usize,
+        entry: Option<&FunctionEntry>,
+    ) -> Result<(), ModelError> {
+        let function = &self.functions[index];
+        let none = entry.is_some_and(|e| e.effect.as_deref() == Some("none"));
+        let says = |e: &FunctionEntry| {
+            e.effect.is_some() || e.to.is_some() || !e.from.is_empty() || !e.remember.is_empty()
+        };
+        if !none && entry.is_some_and(says) {
+            return Err(function
+                .unsupported("a change of state by a function that makes or ends an object"));
+        }
+        if !matches!(function.role, Role::Terminal { .. }) {
+            return Ok(());
+        }
+        let objects = |own: bool| {
+            let given = function.params.iter().filter(move |p| match p.passing {
+                Passing::Value => false,
+                Passing::Borrow(_) => !own,
+                Passing::Own(_) => own,
+            });
+            given.count()
+        };
+        if objects(true) > 1 {
+            return Err(function.unsupported("a function that ends two objects"));
+        }
+        if objects(false) > 0 && !none {
+            return Err(function.unsupported(
+                "an object that takes another one in (effect = \"none\" says that it stays as it was)",
+            ));
+        }
         Ok(())
     }
 

@@ -158,6 +158,31 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
             "which the WIT does not have",
         ),
         (
+            "constructor(); m: func(other: r);",
+            String::new(),
+            "an object that takes another one in",
+        ),
+        (
+            "constructor(); join: static func(one: r, other: r);",
+            String::new(),
+            "a function that ends two objects",
+        ),
+        (
+            "constructor(); join: static func(one: r, other: r);",
+            function("[static]r.join", "effect = \"none\""),
+            "a function that ends two objects",
+        ),
+        (
+            "constructor(); end: static func(one: r);",
+            function("[static]r.end", "to = \"ended\""),
+            "a change of state by a function that makes or ends",
+        ),
+        (
+            "constructor(n: u32);",
+            function("[constructor]r", "to = \"held\"\nremember = [\"n\"]"),
+            "a change of state by a function that makes or ends",
+        ),
+        (
             "constructor();",
             "nonsense".into(),
             "the sidecar file is not valid",
@@ -172,6 +197,8 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
     assert!(matches!(wit, ModelError::Wit(_)));
     let good = function(m, "to = \"held\"\nremember = [\"n\"]\nwhen = \"true\"");
     assert!(model(constructor, &good).is_ok());
+    let takes = "constructor(); m: func(other: r); end: static func(one: r);";
+    assert!(model(takes, &function(m, "effect = \"none\"")).is_ok());
 }
 
 #[test]
