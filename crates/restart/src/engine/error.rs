@@ -56,7 +56,7 @@ impl LoadError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Pad { .. } => {
-                "run on x86-64 Linux without a sandbox that filters signals, or set pad = false and accept that wild faults end the process"
+                "run on x86-64 Linux without a sandbox that filters signals; or host run --no-pad (Host::new(false)), where wild faults end the process"
             }
             Self::Compile { .. } => {
                 "give a WebAssembly component; a core module becomes one with `steadfast host compile --wit FILE`"

@@ -199,7 +199,7 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
         .ok_or("the module of the pad has no loop")?;
     let spins = range.start + spins.offset as u64..range.start + (spins.offset + spins.len) as u64;
     pad::add_generated(&spins).map_err(|error| error.to_string())?;
-    pad::take_stock().map_err(|error| error.to_string())?;
+    pad::take_stock().map_err(|error| format!("/proc/self/maps: {error}"))?;
     let mut found = SelfTest::default();
     for wild in pad::WILD {
         let mut store = Store::new(engine, ());

@@ -125,7 +125,12 @@ impl Running {
         self.line.receive(|| {
             // The breaker of the process comes first; this is for a process that its breaker does not reach.
             let computed = spent().saturating_sub(*before.get_or_insert_with(spent));
-            if computed > 2 * limit + LOOK || silence.look(Instant::now()) > limit + SILENT {
+            if computed > 2 * limit + LOOK {
+                return Err(io::Error::other(
+                    "it computed for longer than twice its limit",
+                ));
+            }
+            if silence.look(Instant::now()) > limit + SILENT {
                 return Err(io::Error::other("it was silent for too long"));
             }
             Ok(())

@@ -125,16 +125,31 @@ pub fn serve() -> io::Result<()> {
     };
     let text = server.body.text();
     let memories = server.body.digest();
-    held(&line).send(&Reply::Started(text.start, text.end, memories))?;
+    let started = Reply::Started(text.start, text.end, memories);
+    match held(&line).send(&started) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        sent => sent?,
+    }
     loop {
         let order = match next(&mut held(&line)) {
             Ok(order) => order,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) if is_gone(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
         let reply = server.obey(order)?;
-        held(&line).send(&reply)?;
+        match held(&line).send(&reply) {
+            Err(error) if is_gone(&error) => return Ok(()),
+            sent => sent?,
+        }
     }
+}
+
+/// Whether the host has ended, which is no fault of this process, whatever it was doing.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 impl Server {
