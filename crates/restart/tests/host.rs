@@ -26,6 +26,8 @@ mod memory;
 mod nested;
 #[path = "cases/process.rs"]
 mod process;
+#[path = "cases/replay.rs"]
+mod replay;
 #[path = "cases/scheduler.rs"]
 mod scheduler;
 #[path = "cases/trial.rs"]

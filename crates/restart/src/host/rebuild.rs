@@ -58,6 +58,10 @@ impl Core {
             false => Vec::new(),
         };
         for key in keys {
+            // What rests is not asked: each object that fails would make it rest once more, until it is given up.
+            if self.available().is_err() {
+                return;
+            }
             if let Err(Stop::Failed(cause, detail)) = self.rename(&key) {
                 let _ = self.recover(cause, None, detail);
             }
@@ -66,6 +70,9 @@ impl Core {
             let owner = self.table.slot(handle).map(|slot| slot.owner());
             if !all && !owner.is_ok_and(|owner| self.eager.contains(&owner)) {
                 continue;
+            }
+            if self.available().is_err() {
+                return;
             }
             // One that fails now is tried again when it is used, and its user is told.
             let whole = self
@@ -249,10 +256,13 @@ impl Core {
             None => Ok(()),
         };
         self.table.remove(handle);
-        done?;
-        for (body, inner) in self.bodies.iter_mut().zip(inner) {
-            body.discard(inner).map_err(failed)?;
+        // A failed body is reset; where the record is what is damaged it goes on, and must not keep the object.
+        if matches!(done, Ok(()) | Err(Stop::Refused(_))) {
+            for (body, inner) in self.bodies.iter_mut().zip(inner) {
+                body.discard(inner).map_err(failed)?;
+            }
         }
+        done?;
         if let Some(named) = self.table.names.get_mut(key) {
             named.epoch = Sealed::of(epoch);
         }
@@ -274,7 +284,12 @@ impl Core {
         match model.functions[function].effect {
             Effect::Remove { resource, name, .. } => {
                 if let Some(Value::String(name)) = args.get(name) {
-                    self.rename(&(resource, name.clone()))?;
+                    let key = (resource, name.clone());
+                    let back = self.rename(&key);
+                    if matches!(back, Err(Stop::Refused(CallError::Corrupt { .. }))) {
+                        self.take_damaged(&key, function);
+                    }
+                    back?;
                     // Whether it may go depends on who has it open: they all come back.
                     for handle in self.table.handles() {
                         let record = self
@@ -298,6 +313,30 @@ impl Core {
         }
     }
 
+    /// A name whose record or data are damaged cannot come back, but whoever takes it away has it free again, after an error that says so.
+    fn take_damaged(&mut self, key: &(usize, String), function: usize) {
+        for handle in self.table.handles() {
+            let Ok(slot) = self.table.slot(handle) else {
+                continue;
+            };
+            // An object of that name would find it empty; a damaged one might be of that name.
+            let of = slot.resource() == key.0;
+            let record = slot.record().ok();
+            let name = record.and_then(|record| self.model.name_of(record.creator, &record.args));
+            if name.as_ref() == Some(key) || of && name.is_none() {
+                return;
+            }
+        }
+        self.table.names.remove(key);
+        self.begin_anew();
+        // The component may have a part of it.
+        let what = format!(
+            "{} is damaged where the host keeps it, and taken away",
+            key.1
+        );
+        let _ = self.recover(Cause::Replay, Some(function), what);
+    }
+
     /// Gives back the keys that a call may look at: one, or all of the object that it is given.
     pub(super) fn bring_keys(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
         let function = &self.model.functions[function];
@@ -310,14 +349,22 @@ impl Core {
         let Some(handle) = args.first().and_then(Value::handle) else {
             return Ok(());
         };
+        // What is set anew or taken away need not be what it was: else a damaged value would stay damaged for good.
+        let anew = matches!(
+            function.effect,
+            Effect::Put { data: Some(_), .. } | Effect::Delete { .. }
+        );
         match function.key.map(|place| args.get(place)) {
             Some(Some(Value::String(key))) => {
                 let (name, epoch) = (self.key(handle), self.epoch);
                 let keeper = self.table.keeper(handle, name.as_ref());
-                if keeper.is_some_and(|keeper| keeper.lost(key, epoch)) {
-                    self.bring_key(handle, name.as_ref(), put, key)?;
+                if keeper.is_none_or(|keeper| !keeper.lost(key, epoch)) {
+                    return Ok(());
                 }
-                Ok(())
+                match self.bring_key(handle, name.as_ref(), put, key) {
+                    Err(Stop::Refused(CallError::Corrupt { .. })) if anew => Ok(()),
+                    other => other,
+                }
             }
             _ => self.bring_all_keys(handle),
         }
