@@ -26,6 +26,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use steadfast_restart::{Edge, Shape, Value};
 
+use crate::load;
 use crate::told::Told;
 
 /// Head and body of the largest request, with room for the next one's start.
@@ -96,6 +97,8 @@ struct Service {
     connections_max: usize,
     idle: Duration,
     connections: AtomicUsize,
+    /// Of a connection's thread.
+    stack: usize,
 }
 
 /// A bound address.
@@ -107,7 +110,7 @@ pub(crate) struct Bound {
 
 impl Listen {
     /// Binds the address.
-    pub(crate) fn bind(&self, edge: &Edge) -> Result<Bound, Told> {
+    pub(crate) fn bind(&self, edge: &Edge, stack: usize) -> Result<Bound, Told> {
         let function = edge.function(&self.function)?;
         let found = &edge.model().functions[function];
         let bytes = Shape::List(Box::new(Shape::U8));
@@ -127,10 +130,10 @@ impl Listen {
         }
         let edge = edge.clone();
         let serve = move |args: &[Value]| edge.call(function, args).ok().flatten();
-        self.bind_to(Box::new(serve))
+        self.bind_to(Box::new(serve), stack)
     }
 
-    fn bind_to(&self, serve: Serve) -> Result<Bound, Told> {
+    fn bind_to(&self, serve: Serve, stack: usize) -> Result<Bound, Told> {
         let told = |error: std::io::Error| {
             let what = format!("{} cannot be listened at", self.address);
             let fix = "another address under [[listen]]";
@@ -146,10 +149,14 @@ impl Listen {
                 connections_max: self.connections_max,
                 idle: Duration::from_secs(self.idle_s),
                 connections: AtomicUsize::new(0),
+                stack,
             }),
         })
     }
 }
+
+/// More components than the server of the bench calls.
+const BENCHED: usize = 4;
 
 /// Any free port of this machine, for the bench.
 pub(crate) fn anywhere(serve: Serve) -> Result<Bound, Told> {
@@ -160,13 +167,14 @@ pub(crate) fn anywhere(serve: Serve) -> Result<Bound, Told> {
         connections_max: connections(),
         idle_s: idle(),
     };
-    listen.bind_to(serve)
+    listen.bind_to(serve, load::stack(BENCHED))
 }
 
 /// Binds every address, then serves all of them until the process ends.
 pub(crate) fn start(all: &[Listen], edges: &BTreeMap<String, Edge>) -> Result<(), Told> {
     let bound = all.iter().map(|listen| {
-        let bound = listen.bind(&edges[&listen.component])?;
+        let stack = load::stack(edges.len());
+        let bound = listen.bind(&edges[&listen.component], stack)?;
         eprintln!(
             "steadfast host: {} listens at {}",
             listen.component, bound.address
@@ -200,6 +208,7 @@ impl Bound {
                 continue;
             };
             let service = self.service.clone();
+            let stack = service.stack;
             if service.connections.fetch_add(1, Ordering::AcqRel) >= service.connections_max {
                 let _ = stream.set_nonblocking(true);
                 let _ = stream.write_all(BUSY);
@@ -211,7 +220,7 @@ impl Bound {
                 service.connections.fetch_sub(1, Ordering::AcqRel);
             };
             let named = std::thread::Builder::new().name("host-connection".into());
-            if named.spawn(one).is_err() {
+            if named.stack_size(stack).spawn(one).is_err() {
                 self.service.connections.fetch_sub(1, Ordering::AcqRel);
             }
         }

@@ -28,6 +28,11 @@ pub(crate) fn own_process() -> Process {
     }
 }
 
+/// A thread's room for a call that leads through so many components: wasmtime gives each of them 512 KiB, and our own frames lie between.
+pub(crate) fn stack(components: usize) -> usize {
+    (components + 2) << 20
+}
+
 /// The component of that name.
 pub(crate) fn component(folder: &Path, name: &str, policy: Policy) -> Result<Component, Told> {
     let component = Component::beside(&folder.join(format!("{name}.cwasm")))?;

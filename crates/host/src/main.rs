@@ -23,6 +23,7 @@ mod guard;
 mod keep;
 mod listen;
 mod load;
+mod machine;
 mod output;
 mod run;
 mod script;

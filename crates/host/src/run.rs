@@ -35,6 +35,7 @@ use crate::events::Events;
 use crate::guard;
 use crate::keep::{self, Keep, Keeping, Named};
 use crate::listen;
+use crate::machine;
 use crate::output::Output;
 use crate::script;
 use crate::tasks::{self, AllCounts, Tasks};
@@ -74,11 +75,11 @@ pub(crate) struct RunApp {
     seconds: Option<u64>,
 }
 
-/// Says whether an application would start: loads and starts every component, and calls nothing.
+/// Says whether an application would start: loads and starts every component, and calls nothing. Without one, what this machine allows.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// Components, edges, and who calls first
-    app: PathBuf,
+    app: Option<PathBuf>,
 }
 
 fn listener(events: &Arc<Events>, dumps: Option<&Arc<Dumps>>, board: &Arc<Board>) -> Listener {
@@ -313,7 +314,10 @@ fn report(running: &Running, tasks: &AllCounts, events: &Events) -> Result<(), T
 
 impl Check {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
-        let app = App::read(&self.app)?;
+        let Some(app) = &self.app else {
+            return Ok(machine::check());
+        };
+        let app = App::read(app)?;
         let mut host = Host::new(true)?;
         let quiet: Listener = Arc::new(|_| {});
         let ways = Ways {

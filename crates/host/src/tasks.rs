@@ -19,6 +19,7 @@ use steadfast_sys::cpu;
 
 use crate::app::{App, Running, Task};
 use crate::events::Events;
+use crate::load;
 use crate::script;
 use crate::told::Told;
 
@@ -57,6 +58,8 @@ pub(crate) struct Tasks {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     counts: AllCounts,
+    /// Of each thread.
+    stack: usize,
 }
 
 /// One job after the other.
@@ -83,6 +86,7 @@ impl Tasks {
             stop: Arc::default(),
             threads: Vec::new(),
             counts: counts.clone(),
+            stack: load::stack(running.all.len()),
         };
         for task in &app.task {
             let edge = running.script[&task.to].clone();
@@ -117,6 +121,7 @@ impl Tasks {
         };
         let spawned = std::thread::Builder::new()
             .name(format!("task-{name}").chars().take(15).collect())
+            .stack_size(self.stack)
             .spawn(run);
         let threads = spawned.map_err(|error| {
             Told::setup(

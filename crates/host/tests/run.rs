@@ -18,6 +18,8 @@ mod keep;
 mod listen;
 #[path = "cases/operations.rs"]
 mod operations;
+#[path = "cases/rust.rs"]
+mod rust;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -41,6 +43,8 @@ fn components() -> &'static Path {
             ("components", "http"),
             ("tests/components", "client"),
             ("tests/components", "relock"),
+            ("tests/components", "deep"),
+            ("tests/components", "bottom"),
         ] {
             let status = Command::new(restart.join("components/build"))
                 .arg("--from")
@@ -137,6 +141,33 @@ fn an_edge_says_what_becomes_of_what_is_held_there() {
         "{}",
         err(&refused)
     );
+}
+
+/// Eight components in one process, each with its stack nearly full when it calls the next one: the thread of a task has room for all.
+#[test]
+fn a_task_has_stack_for_all_components_of_a_call() {
+    const DEEP: usize = 7;
+    let mut app = String::from("[component.c7]\nimage = \"bottom.cwasm\"\nprocess = false\n");
+    for n in 0..DEEP {
+        app +=
+            &format!("[component.c{n}]\nimage = \"deep.cwasm\"\nprocess = false\ncall_ms = 2000\n");
+        app += &format!("[[edge]]\nfrom = \"c{n}\"\nto = \"c{}\"\n", n + 1);
+    }
+    app += "[[edge]]\nfrom = \"script\"\nto = \"c0\"\n";
+    app += "[[task]]\nname = \"deep\"\nto = \"c0\"\nfunction = \"test:deep/chain@0.1.0#go\"\nargs = [12000]\nperiod_us = 100000\n";
+    let output = host("run", "deep", &app, &["--for", "1"]);
+    assert!(output.status.success(), "{}", err(&output));
+    assert_eq!(err(&output), "");
+    // More than wasmtime gives one component is a failure of that one, and the host lives.
+    let output = host(
+        "run",
+        "deeper",
+        &app.replace("[12000]", "[1000000]"),
+        &["--for", "1"],
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(err(&output).contains("c0 failed"), "{}", err(&output));
+    assert!(!err(&output).contains("c1 failed"), "{}", err(&output));
 }
 
 const SCRIPT: &str = r#"

@@ -65,6 +65,48 @@ else:
 os.execv(sys.argv[1], sys.argv[1:])
 "#;
 
+/// With a folder that is empty in place of /proc nobody can tell what is nowhere: the pad is refused by name, and nothing runs without it.
+#[test]
+fn a_machine_says_what_it_allows_and_a_pad_that_cannot_be_is_refused_by_name() {
+    let check = Command::new(HOST).arg("check").output().expect("it runs");
+    assert!(check.status.success(), "{}", err(&check));
+    let told = crate::out(&check);
+    for works in [
+        "signal pad              4 wild faults became errors",
+        "priority inheritance    a lock lends",
+        "code from files alone   no page",
+    ] {
+        assert!(told.contains(&format!("works    {works}")), "{told}");
+    }
+    assert!(told.contains("real-time priority"), "{told}");
+    let app = crate::written("no-proc", crate::SCRIPT);
+    for (args, status) in [
+        (vec!["check"], 1),
+        (vec!["run", app.to_str().expect("a path")], 121),
+    ] {
+        let mut hidden = Command::new("unshare");
+        let hide = "mount -t tmpfs none /proc && exec \"$@\"";
+        hidden.args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            hide,
+            "sh",
+        ]);
+        let refused = hidden.arg(HOST).args(args).output().expect("it runs");
+        let told = crate::out(&refused) + &err(&refused);
+        assert_eq!(refused.status.code(), Some(status), "{told}");
+        for needed in [
+            "the signal pad is needed and its self-test failed",
+            "host run --no-pad",
+        ] {
+            assert!(told.contains(needed), "{told}");
+        }
+    }
+}
+
 #[test]
 fn components_run_where_no_writable_memory_may_become_executable() {
     for process in ["", "process = false\n"] {
