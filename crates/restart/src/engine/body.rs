@@ -203,8 +203,13 @@ impl Body {
             body.watch.begin();
             let done = func.call(&mut live.store, &[], &mut []);
             body.watch.end();
-            let _ = pad::take_seen();
-            done.map_err(|error| starts(format!("{error:#}")))?;
+            let seen = pad::take_seen();
+            done.map_err(|error| match seen {
+                Some(seen) if seen.signal == pad::BREAKER => {
+                    starts("it computed for too long in its init function".into())
+                }
+                _ => starts(format!("{error:#}")),
+            })?;
             live.store.data_mut().starting = false;
         }
         let image: Image = body

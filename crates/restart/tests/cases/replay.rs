@@ -400,6 +400,7 @@ fn a_component_is_begun_once_and_one_that_does_not_begin_is_refused_with_the_rea
     for own in [false, true] {
         for (init, why) in [
             ("begin-trap", "trap"),
+            ("begin-spin", "it computed for too long"),
             ("begin-ask", "calls others while it starts"),
         ] {
             match App::begun(plain(), own, Some(init)) {
