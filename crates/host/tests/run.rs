@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use operations::{Service, status, until};
+
 const HOST: &str = env!("CARGO_BIN_EXE_steadfast-host");
 
 /// Components and their images, made once.
@@ -141,6 +143,68 @@ fn an_edge_says_what_becomes_of_what_is_held_there() {
         "{}",
         err(&refused)
     );
+}
+
+/// Two objects of the script, of which a task uses one, and three that another component holds. Which of them are there after a failure says
+/// whose edge is eager; at last each is used, and comes back once.
+#[test]
+fn an_eager_edge_brings_its_own_objects_back_at_once() {
+    // What the script gives no name is given back.
+    let call = |to: &str, function: &str, more: &str, name: &str| {
+        format!("[[call]]\nto = \"{to}\"\nfunction = \"{function}\"\n{more}as = \"{name}\"\n")
+    };
+    let locks = ["a", "b"].map(|name| {
+        call(
+            "lock",
+            "steadfast:lock/locks@0.1.0#[constructor]lock",
+            "",
+            name,
+        )
+    });
+    let sessions = ["r", "s", "t"].map(|name| {
+        call(
+            "client",
+            "test:client/main@0.1.0#[constructor]session",
+            "args = [9]\n",
+            name,
+        )
+    });
+    let calls = locks.concat() + &sessions.concat();
+    for (eager, back) in [(None, 1), (Some("script"), 2), (Some("client"), 1 + 3)] {
+        let edge = |from: &str, to: &str| {
+            let eager = eager == Some(from) && to == "lock";
+            format!("[[edge]]\nfrom = \"{from}\"\nto = \"{to}\"\neager = {eager}\n")
+        };
+        let edges = edge("client", "lock") + &edge("script", "lock") + &edge("script", "client");
+        let task = r#"
+            [[task]]
+            name = "reader"
+            to = "lock"
+            function = "steadfast:lock/locks@0.1.0#[method]lock.holder"
+            args = ["$a"]
+            period_us = 5000
+        "#;
+        let app = format!("[component.lock]\n[component.client]\n{edges}{calls}{task}");
+        let socket = components().join("eager.sock");
+        let more = ["--control", socket.to_str().expect("a path")];
+        let service = Service::start("eager", &app, &more, &[]);
+        let seen = || {
+            let all = status(&socket)["components"].clone();
+            let lock = all.as_array().into_iter().flatten();
+            lock.clone().find(|of| of["component"] == "lock").cloned()
+        };
+        let before = until("all objects", || seen().filter(|of| of["objects"] == 5));
+        assert_eq!(before["rebuilt"], 0, "{before:#}");
+        let pid = before["processes"][0].to_string();
+        let killed = Command::new("kill").args(["-KILL", &pid]).status();
+        assert!(killed.expect("it runs").success());
+        let after = until("the next job", || {
+            seen().filter(|of| of["resets_total"] == 1 && of["rebuilt"] != 0)
+        });
+        assert_eq!(after["rebuilt"], back, "{eager:?}: {after:#}");
+        let ended = service.end();
+        assert!(ended.status.success(), "{}", err(&ended));
+    }
 }
 
 /// Eight components in one process, each with its stack nearly full when it calls the next one: the thread of a task has room for all.
