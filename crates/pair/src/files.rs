@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use steadfast_replica::site::{Kind, Note, Step};
 
@@ -12,6 +14,8 @@ use crate::ledger::{FileId, Ledger, LedgerError, Wrong};
 use crate::page::PAGE;
 
 const O_TRUNC: u64 = 0o1000;
+/// The kernel writes a page by itself when it is 5 to 30 s old (dirty_writeback_centisecs, dirty_expire_centisecs).
+const LEDGER_AGE: Duration = Duration::from_secs(1);
 
 /// Why the ledger cannot follow the program.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +76,28 @@ impl Files {
             pages_read: 0,
             pages_written: 0,
         }
+    }
+
+    /// For all threads of a site. One more has the ledger on its disk soon, though the program makes nothing durable: the kernel writes
+    /// pages by itself, and after a loss of power the ledger has to know them.
+    pub(crate) fn shared(self) -> Arc<Mutex<Self>> {
+        let files = Arc::new(Mutex::new(self));
+        let kept = Arc::downgrade(&files);
+        std::thread::spawn(move || {
+            // They are the program's: another thread takes them (status.rs).
+            let _ = steadfast_sys::signals::block_all();
+            loop {
+                std::thread::sleep(LEDGER_AGE);
+                let Some(files) = kept.upgrade() else { return };
+                let unsynced = files.lock().expect("no panic under it").ledger.unsynced();
+                if let Some((journal, grown)) = unsynced {
+                    let done = journal.sync_data();
+                    let mut files = files.lock().expect("no panic under it");
+                    files.ledger.synced(grown, done);
+                }
+            }
+        });
+        files
     }
 
     pub(crate) fn at(&self, table: u64, fd: i32) -> Option<Where> {
@@ -144,6 +170,8 @@ impl Files {
         match note.kind {
             Kind::Open => self.opened(table, &note, step.extra())?,
             Kind::Close => {
+                let closed = self.file(table, note.fd);
+                let is_behind = closed.is_some_and(|file| self.ledger.is_behind(file));
                 if note.fd >= 0 {
                     self.table(table).remove(&note.fd);
                 } else {
@@ -151,6 +179,7 @@ impl Files {
                         !(note.offset..=note.len).contains(&u64::try_from(*fd).unwrap_or(u64::MAX))
                     });
                 }
+                return Ok(is_behind);
             }
             Kind::Duplicate => {
                 let open = self.table(table);

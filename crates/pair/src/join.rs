@@ -18,7 +18,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use steadfast_replica::site::{Pages, Part, Site};
 
@@ -69,7 +69,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     Follower {
         side,
         site,
-        files: Arc::new(Mutex::new(files)),
+        files: files.shared(),
         greeting: prepared.greeting,
         address,
         hold: held,

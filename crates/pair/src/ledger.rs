@@ -43,6 +43,8 @@ struct Page {
 struct Entry {
     size: u64,
     pages: Vec<Page>,
+    /// Some page has been written since the file was last made durable.
+    is_unsettled: bool,
 }
 
 /// Why the ledger cannot go on.
@@ -74,6 +76,9 @@ pub(crate) struct Ledger {
     _lock: Option<File>,
     journal: Option<File>,
     pending: Vec<u8>,
+    /// Records have been handed to the kernel and are not on the disk for certain.
+    is_unsynced: bool,
+    failed: Option<io::Error>,
     /// Bytes that the journal has had since it was written anew, and how many it may have.
     grown: u64,
     growth_max: u64,
@@ -109,6 +114,8 @@ impl Ledger {
             _lock: None,
             journal: None,
             pending: Vec::new(),
+            is_unsynced: false,
+            failed: None,
             grown: 0,
             growth_max: GROWTH_MIN,
             files: HashMap::new(),
@@ -164,7 +171,13 @@ impl Ledger {
             for page in &mut entry.pages {
                 page.before = None;
             }
+            entry.is_unsettled = false;
         }
+    }
+
+    /// Whether the file was written and not made durable since, and the disk of the ledger does not know all of it.
+    pub(crate) fn is_behind(&self, id: FileId) -> bool {
+        self.is_unsynced && self.files.get(&id).is_some_and(|entry| entry.is_unsettled)
     }
 
     pub(crate) fn id(&self, path: &Path) -> Option<FileId> {
@@ -236,15 +249,15 @@ impl Ledger {
     }
 
     fn set(&mut self, id: FileId, page: usize, digest: u128) {
-        let Some(entry) = self
-            .files
-            .get_mut(&id)
-            .and_then(|entry| entry.pages.get_mut(page))
-        else {
+        let Some(entry) = self.files.get_mut(&id) else {
             return;
         };
-        entry.before = entry.before.or(Some(entry.now));
-        entry.now = digest;
+        let Some(own) = entry.pages.get_mut(page) else {
+            return;
+        };
+        own.before = own.before.or(Some(own.now));
+        own.now = digest;
+        entry.is_unsettled = true;
         self.log(
             record::PAGES,
             &[

@@ -2,7 +2,7 @@
 //!
 //! From the greeting to the program's first event; lead.rs has the rest.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_replica::site::{Part, Place};
@@ -104,7 +104,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         .lead(hold)
         .and_then(|()| files.clients.pair_up(true))
         .map_err(unheld)?;
-    let files = Arc::new(Mutex::new(files));
+    let files = files.shared();
     let source = Source::new(Part::Primary, side, &site, &files, &greeting.random);
     let (board, notify) = begin(source, side)?;
     if let Some(address) = &mut address {

@@ -136,7 +136,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     Follower {
         side,
         site,
-        files: Arc::new(Mutex::new(Files::new(ledger, prepared.data))),
+        files: Files::new(ledger, prepared.data).shared(),
         greeting: prepared.greeting,
         address,
         hold,

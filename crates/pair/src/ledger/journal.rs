@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use steadfast_integrity::digest::crc32c;
@@ -80,6 +80,7 @@ impl Ledger {
                     page.before = page.before.or(Some(page.now));
                     page.now = u128::from_le_bytes(digest.try_into().ok()?);
                 }
+                entry.is_unsettled = true;
             }
             record::GONE => {
                 self.names.retain(|_, other| *other != id);
@@ -157,6 +158,7 @@ impl Ledger {
             source,
         })?);
         (self.grown, self.growth_max) = (0, len.max(GROWTH_MIN));
+        self.is_unsynced = false;
         Ok(())
     }
 
@@ -183,6 +185,21 @@ impl Ledger {
         Ok(())
     }
 
+    /// The journal and how far it has come, if not all of it is on its disk for certain. Whoever syncs it need not hold the ledger,
+    /// and says so by [`Ledger::synced`].
+    pub(crate) fn unsynced(&self) -> Option<(File, u64)> {
+        let journal = self.journal.as_ref().filter(|_| self.is_unsynced)?;
+        Some((journal.try_clone().ok()?, self.grown))
+    }
+
+    /// The kernel tells an error of a sync once: whoever writes next hears of it.
+    pub(crate) fn synced(&mut self, grown: u64, done: io::Result<()>) {
+        match done {
+            Ok(()) => self.is_unsynced &= self.grown != grown,
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
     /// Hands what was noted to the disk; `durable`: and waits until it is there.
     pub(crate) fn flush(&mut self, durable: bool) -> Result<(), LedgerError> {
         let Some(journal) = &mut self.journal else {
@@ -193,8 +210,11 @@ impl Ledger {
             return Ok(());
         }
         self.grown += self.pending.len() as u64;
-        let done = journal
-            .write_all(&self.pending)
+        self.is_unsynced = !durable;
+        let done = self
+            .failed
+            .take()
+            .map_or_else(|| journal.write_all(&self.pending), Err)
             .and_then(|()| if durable { journal.sync_data() } else { Ok(()) });
         self.pending.clear();
         done.map_err(|source| LedgerError::Write {

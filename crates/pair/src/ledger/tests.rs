@@ -245,3 +245,34 @@ fn a_ledger_beside_its_data_is_refused() {
     Ledger::check_device(&dir, &[PathBuf::from("/proc")]).expect("another device");
     fs::remove_dir_all(&dir).expect("clean");
 }
+
+#[test]
+fn what_was_written_is_behind_until_the_journal_is_on_its_disk_and_an_error_of_that_is_told_once() {
+    let dir = scratch("behind");
+    let mut ledger = Ledger::open(&dir).expect("an empty ledger");
+    let (id, mut file) = (ledger.file(Path::new("/data/x")), Vec::new());
+    ledger.flush(true).expect("room");
+    assert!(!ledger.is_behind(id) && ledger.unsynced().is_none());
+    write(&mut ledger, id, &mut file, 0, &[1; 100]).expect("nothing was there");
+    ledger.flush(false).expect("room");
+    assert!(ledger.is_behind(id));
+    // More came while it was on its way.
+    let (journal, grown) = ledger.unsynced().expect("records");
+    write(&mut ledger, id, &mut file, 0, &[2; 100]).expect("as it was");
+    ledger.flush(false).expect("room");
+    ledger.synced(grown, journal.sync_data());
+    assert!(ledger.is_behind(id));
+    let (journal, grown) = ledger.unsynced().expect("records");
+    ledger.synced(grown, journal.sync_data());
+    assert!(!ledger.is_behind(id) && ledger.unsynced().is_none());
+    // The file itself is not durable: either page may be on its disk.
+    assert_eq!(ledger.accepted(id, 0).len(), 2);
+    write(&mut ledger, id, &mut file, 0, &[3; 100]).expect("as it was");
+    ledger.flush(false).expect("room");
+    let (_, grown) = ledger.unsynced().expect("records");
+    ledger.synced(grown, Err(io::Error::other("a bad sector")));
+    let told = ledger.flush(true).expect_err("nobody else hears of it");
+    assert!(told.to_string().contains("has to be written"), "{told}");
+    ledger.flush(true).expect("told once");
+    fs::remove_dir_all(dir).expect("clean");
+}
