@@ -105,6 +105,9 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         source,
     })?;
     Ledger::check_device(&side.ledger, &data)?;
+    for dir in &data {
+        have_one_name_each(dir)?;
+    }
     let image = std::fs::read(&path).map_err(|source| PairError::Directory {
         path: path.clone(),
         source,
@@ -168,6 +171,30 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         ledger_dir: side.ledger.clone(),
         greeting,
     })
+}
+
+/// What is written under one name of a file changes under the others, where the ledger does not see it.
+fn have_one_name_each(dir: &Path) -> Result<(), PairError> {
+    use std::os::unix::fs::MetadataExt;
+    let unreadable = |source| PairError::Directory {
+        path: dir.into(),
+        source,
+    };
+    let mut files = Vec::new();
+    walk(dir, &mut files).map_err(unreadable)?;
+    for path in files {
+        let names = path.symlink_metadata().map_err(unreadable)?.nlink();
+        if names > 1 {
+            let path = path.display();
+            return Err(PairError::Missing(
+                format!(
+                    "a protected file has to have one name, and {path} has {names} (hard links)"
+                ),
+                format!("cp -p {path} {path}.own && mv {path}.own {path}, on both sites"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Regular files below a directory, links not followed, by name.
