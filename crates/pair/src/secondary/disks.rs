@@ -1,5 +1,6 @@
 //! Disks: a page that the two sites do not have alike, from the question to the repair.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::Question;
@@ -95,22 +96,38 @@ impl Pair<'_> {
         } else {
             (event, 1)
         };
-        let at = self
-            .files
-            .lock()
-            .expect("no panic under it")
-            .at(strand.table, fd);
-        let Some(at) = at else {
+        let at = {
+            let files = self.files.lock().expect("no panic under it");
+            let at = files.at(strand.table, fd);
+            at.map(|at| {
+                let now = at
+                    .file
+                    .map(|file| files.ledger.path(file).map(Path::to_path_buf));
+                (at, now)
+            })
+        };
+        let Some((mut at, now)) = at else {
             return Err(PairError::Stopped(format!(
                 "at event {seq} descriptor {fd} is of a file that nobody has seen opened"
             )));
         };
-        let name = at.path.display();
-        if at.file.is_none() {
-            return Err(PairError::Stopped(format!(
-                "at event {seq} {name} differs between the sites, and is not below a protected directory (--data)"
-            )));
+        match now {
+            // It may have another name than when it was opened.
+            Some(Some(path)) => at.path = path,
+            Some(None) => {
+                return Err(PairError::Stopped(format!(
+                    "at event {seq} a read of {} at byte {offset} is different on A and B, and its name is gone: nobody but the program can look at it",
+                    at.path.display()
+                )));
+            }
+            None => {
+                return Err(PairError::Stopped(format!(
+                    "at event {seq} {} differs between the sites, and is not below a protected directory (--data)",
+                    at.path.display()
+                )));
+            }
         }
+        let name = at.path.display();
         if own != theirs {
             return Err(PairError::Stopped(format!(
                 "at event {seq} a read of {name} at byte {offset} gave {theirs} on A and {own} on B: one of the two files is shorter"

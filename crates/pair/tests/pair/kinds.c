@@ -20,6 +20,7 @@
 #define MOST (64 * PAGE)
 
 static char bytes[MOST] __attribute__((aligned(PAGE)));
+static int held = -1;
 
 static size_t size(int fd)
 {
@@ -38,7 +39,7 @@ static ssize_t all(const char *kind, int fd, size_t n)
 		ssize_t got = -1;
 		if (!strcmp(kind, "read"))
 			got = read(fd, bytes + at, piece);
-		else if (!strcmp(kind, "pread"))
+		else if (!strcmp(kind, "pread") || !strcmp(kind, "held"))
 			got = pread(fd, bytes + at, piece, off);
 		else if (!strcmp(kind, "readv"))
 			got = readv(fd, v, 2);
@@ -87,7 +88,7 @@ static int put(const char *kind, const char *path, unsigned round)
 {
 	int direct = !strcmp(kind, "direct"), appends = !strcmp(kind, "append");
 	int fd = open(path, O_RDWR | (direct ? O_DIRECT : 0) | (appends ? O_APPEND : 0) | (!strcmp(kind, "sync") ? O_SYNC : 0));
-	if (fd < 0)
+	if (fd < 0 && strcmp(kind, "gone"))
 		return 0;
 	memset(bytes, 'a' + (int)(round % 26), PAGE * 3);
 	struct iovec v[2] = { { bytes, 700 }, { bytes + 700, 4400 } };
@@ -169,6 +170,14 @@ static int put(const char *kind, const char *path, unsigned round)
 		bytes[0] ^= 1;
 		done = to >= 0 && write(to, bytes, (size_t)n) == n && !fsync(to) && !rename(other, path) ? 5100 : -1;
 		close(to);
+	} else if (!strcmp(kind, "hold")) {
+		/* Kept open while its name changes, and goes. */
+		held = open(path, O_RDONLY);
+		done = held < 0 ? -1 : 5100;
+	} else if (!strcmp(kind, "away") || !strcmp(kind, "gone")) {
+		char other[200];
+		snprintf(other, sizeof other, "%s.away", path);
+		done = (!strcmp(kind, "gone") ? unlink(other) : rename(path, other)) ? -1 : 5100;
 	} else if (!strcmp(kind, "nameless")) {
 		/* What has no name is read and written on. */
 		char other[200];
@@ -197,7 +206,9 @@ int main(int words, char **word)
 			int right = put(line + 4, word[1], round);
 			printf("%s %s\n", line, right ? "done" : strerror(errno));
 		} else {
-			int fd = open(word[1], O_RDONLY | (strcmp(line, "direct") ? 0 : O_DIRECT));
+			/* What is held is read without another call before. */
+			int own = strcmp(line, "held") ? open(word[1], O_RDONLY | (strcmp(line, "direct") ? 0 : O_DIRECT)) : -1;
+			int fd = own < 0 ? held : own;
 			size_t n = size(fd);
 			memset(bytes, 0, sizeof bytes);
 			ssize_t got = !strcmp(line, "sendfile") || !strcmp(line, "splice") ? handed(line, fd, n) : all(line, fd, n);
@@ -205,7 +216,8 @@ int main(int words, char **word)
 			for (ssize_t i = 0; i < got; i++)
 				sum = (sum ^ (unsigned char)bytes[i]) * 0x100000001b3u;
 			printf("%s %zd %016llx\n", line, got, (unsigned long long)sum);
-			close(fd);
+			if (own >= 0)
+				close(own);
 		}
 		fflush(stdout);
 	}

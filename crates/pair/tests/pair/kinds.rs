@@ -165,6 +165,55 @@ fn what_would_leave_the_sites_unequal_is_refused_by_name() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+fn file_of(child: &std::process::Child, name: &str) -> fs::File {
+    let path = format!("/proc/{}/root/mnt/data/{name}", child.id());
+    let mut open = fs::OpenOptions::new();
+    open.read(true).write(true).open(path).expect("a file")
+}
+
+fn flip(file: &fs::File, at: u64) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("inside");
+    file.write_all_at(&[byte[0] ^ 16], at).expect("stored");
+}
+
+#[test]
+fn a_wrong_page_of_an_open_file_is_repaired_under_its_new_name_and_stops_the_program_under_none() {
+    let (dir, program) = with_file("held");
+    let site = site(&dir.join("data"), &program);
+    for struck in ["A", "B"] {
+        let mut both = Both::start(&site, &site);
+        assert_eq!(both.ask("put hold"), "put hold done");
+        let right = both.ask("held");
+        assert_eq!(both.ask("put away"), "put away done");
+        let file = file_of(if struck == "A" { &both.a } else { &both.b }, "f.away");
+        flip(&file, 2 * PAGE + 7);
+        assert_eq!(both.ask("held"), right, "{struck}");
+        assert_eq!(both.ask("put gone"), "put gone done");
+        assert_eq!(both.ask("held"), right, "{struck}");
+        flip(&file, 2 * PAGE + 7);
+        assert_eq!(both.ask("held"), "", "nothing wrong leaves");
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(122); 2], "{}", ends.said());
+        let line = format!("disk of {struck}, f.away page 2, ledger agrees with");
+        assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+        assert!(ends.said().contains("its name is gone"), "{}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_file_with_two_names_keeps_the_pair_from_starting() {
+    let (dir, program) = with_file("names");
+    let site = site(&dir.join("data"), &program);
+    fs::hard_link(dir.join("data/f"), dir.join("data/second")).expect("a name");
+    let ends = Both::start(&site, &site).end();
+    assert_eq!(ends.codes(), [Some(121); 2], "{}", ends.said());
+    let line = "a protected file has to have one name";
+    assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// Fio reads back what it has written at random places in random pieces, and holds it against sums of its own.
 #[test]
 fn fio_finds_what_it_has_written() {
