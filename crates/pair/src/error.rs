@@ -73,6 +73,13 @@ pub(crate) enum PairError {
     Bug(String),
 }
 
+impl PairError {
+    /// Why the other site has stopped, in its own words.
+    pub(crate) fn told(text: &str) -> Self {
+        Self::Stopped(text.strip_prefix("stopped: ").unwrap_or(text).to_owned())
+    }
+}
+
 impl Advise for PairError {
     fn exit(&self) -> Own {
         match self {

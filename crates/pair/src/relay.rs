@@ -164,7 +164,10 @@ pub(crate) fn take(
                     incident.tell(events);
                 }
             }
-            Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            Tag::Stop => {
+                let why: String = frame.parse().unwrap_or_default();
+                shared.stop(PairError::told(&why));
+            }
             Tag::Leave => shared.left.store(true, Ordering::SeqCst),
             Tag::Go => shared.leads.store(true, Ordering::SeqCst),
             Tag::Dispute => hand_over(&frame, disputes, shared),

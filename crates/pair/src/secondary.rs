@@ -435,7 +435,10 @@ fn take(
                     let _ = suspected.send(suspect);
                 }
             }
-            Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            Tag::Stop => {
+                let why: String = frame.parse().unwrap_or_default();
+                shared.stop(PairError::told(&why));
+            }
             Tag::Dispute => hand_over(&frame, disputed, shared),
             Tag::Handover => {
                 match frame
