@@ -237,6 +237,7 @@ pub unsafe extern "C" fn sf_cc_touched(to: *mut Named, object: Wide, digest: Wid
         digest: Digest(digest.into()),
         passive: at_rest,
         doubt: false,
+        unproven: false,
     });
 }
 

@@ -62,6 +62,10 @@ pub struct Core {
     doubts: Doubts,
     /// Objects in orders that the log has not delivered, and their age.
     ordered: BTreeMap<ObjectId, u32>,
+    /// Objects that are known to be wrong here and that no recovery has looked at since.
+    unrepaired: BTreeSet<ObjectId>,
+    /// The last recovery that has looked at an object, as far as is remembered.
+    covered: BTreeMap<ObjectId, Index>,
     highest: Index,
     /// Digests of the last entries that all have agreed on, for whoever is in doubt about one.
     agreed: BTreeMap<Index, u128>,
@@ -100,6 +104,8 @@ impl Core {
             recoveries: BTreeMap::new(),
             doubts: Doubts::default(),
             ordered: BTreeMap::new(),
+            unrepaired: BTreeSet::new(),
+            covered: BTreeMap::new(),
             highest: Index(0),
             agreed: BTreeMap::new(),
             unheard: BTreeMap::new(),
@@ -166,6 +172,8 @@ impl Core {
         self.unsent.clear();
         self.ahead.clear();
         self.ordered.clear();
+        self.unrepaired.clear();
+        self.covered.clear();
         self.doubts.clear();
         self.unvoted = true;
         self.highest = self.highest.max(at);
@@ -304,6 +312,7 @@ impl Core {
             .values()
             .any(|recovery| !recovery.resumed && recovery.reports.contains_key(&self.me))
             || !self.ordered.is_empty()
+            || !self.unrepaired.is_empty()
     }
 
     /// Objects that have come in a REPAIR and did not have the digest that was voted for: none of them was taken.
@@ -435,6 +444,7 @@ impl Core {
                                 digest: *digest,
                                 passive: false,
                                 doubt: false,
+                                unproven: false,
                                 ..*pair
                             })
                             .collect();
@@ -471,17 +481,7 @@ impl Core {
                     // The sender takes for a recovery what was none here: what it had of the log was hit. It may have said so before this
                     // replica came to that entry.
                     self.recoveries.remove(&index);
-                    if again {
-                        let (pairs, again) = (Vec::new(), false);
-                        self.send(
-                            To::One(from),
-                            Message::Report {
-                                index,
-                                pairs,
-                                again,
-                            },
-                        );
-                    }
+                    self.deny(index, from);
                 }
             }
             Message::Fetch {
@@ -531,20 +531,25 @@ impl Core {
         self.votes_tick();
         self.recoveries_tick();
         self.repair();
+        self.order();
     }
 
     fn send(&mut self, to: To, message: Message) {
         self.out.push(Action::Send(to, message));
     }
 
+    /// Members from before an entry on whose digests are made as here, heard or not.
+    fn comparable_since(&self, index: Index) -> impl Iterator<Item = Node> + '_ {
+        let members = self.members.iter();
+        members
+            .filter(move |(node, since)| **since <= index && !self.others.contains(node))
+            .map(|(node, _)| *node)
+    }
+
     /// The members that have to speak about an entry.
     fn speakers(&self, index: Index) -> impl Iterator<Item = Node> + '_ {
-        self.members
-            .iter()
-            .filter(move |(node, since)| {
-                **since <= index && !self.gone.contains(node) && !self.others.contains(node)
-            })
-            .map(|(node, _)| *node)
+        self.comparable_since(index)
+            .filter(|node| !self.gone.contains(node))
     }
 }
 

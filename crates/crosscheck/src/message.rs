@@ -26,6 +26,9 @@ pub struct Pair {
     pub passive: bool,
     /// An object that was passive has had its part in these bytes: they may be wrong and fit their digest. Only the protocol says so.
     pub doubt: bool,
+    /// The speaker has executed or taken over something without a voice, and not everything was compared since. No fault is known of these
+    /// bytes: they say less than those of who had a voice, and more than those in doubt.
+    pub unproven: bool,
 }
 
 /// What a replica has computed for one entry: the delta of the state, and the replies.

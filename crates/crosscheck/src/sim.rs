@@ -142,6 +142,9 @@ struct Group {
     keys: u64,
     /// How many processes there have been.
     born: u64,
+    /// Who does nothing, and until when.
+    silent: Option<(usize, u64)>,
+    steps: u64,
 }
 
 /// Runs a plan to its end.
@@ -176,21 +179,21 @@ impl Group {
             outcome: Outcome::default(),
             keys: 40,
             born: plan.size as u64,
+            silent: None,
+            steps: 0,
             plan,
         }
     }
 
     fn all(&mut self) {
         let mut appended = 0;
-        let mut steps: u64 = 0;
         let mut crashed = false;
         while appended < self.plan.entries {
-            steps += 1;
-            let behind = self
-                .replicas
-                .iter()
-                .filter(|r| !r.crashed)
-                .map(|r| self.log.len() - r.next)
+            self.steps += 1;
+            self.speak(self.steps);
+            let behind = (0..self.plan.size)
+                .filter(|who| !self.replicas[*who].crashed && !self.is_silent(*who))
+                .map(|who| self.log.len() - self.replicas[who].next)
                 .max()
                 .unwrap_or(0);
             // A crash beside an object that is wrong would be two faults at once: it waits until all is done.
@@ -216,7 +219,7 @@ impl Group {
             {
                 self.fault();
             }
-            if steps > 2000 * self.plan.entries + 100_000 {
+            if self.steps > 2000 * self.plan.entries + 100_000 {
                 let doubts: Vec<_> = self.replicas.iter().map(Replica::described).collect();
                 self.outcome.left.push(format!(
                     "no progress: {:?}, {} entries, {doubts:?}",
@@ -274,9 +277,16 @@ impl Group {
         }
     }
 
+    fn is_silent(&self, who: usize) -> bool {
+        self.silent.is_some_and(|(silent, _)| silent == who)
+    }
+
     /// One thing happens: an entry is executed, a message arrives, or time passes.
     fn step(&mut self) {
         let who = self.dice.below(self.plan.size);
+        if self.is_silent(who) {
+            return;
+        }
         match self.dice.below(16) {
             0 => {
                 let replica = &mut self.replicas[who];
@@ -489,6 +499,7 @@ impl Group {
 
     /// Runs until nothing is under way, or for so long that something is stuck.
     fn settle(&mut self) {
+        self.speak(u64::MAX);
         for round in 0..4000 {
             for who in 0..self.plan.size {
                 for from in 0..self.plan.size {

@@ -65,6 +65,7 @@ impl Store {
                 digest,
                 passive,
                 doubt: false,
+                unproven: false,
             }],
             replies: vec![Digest::of(&reply)],
         };

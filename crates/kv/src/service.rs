@@ -451,6 +451,7 @@ impl Service {
                     break;
                 }
             }
+            self.act();
             self.execute();
             self.act();
             if self.stage == Stage::Rdgx {
@@ -579,12 +580,10 @@ impl Service {
     fn hand_out(&mut self) {
         for (index, bytes, want) in std::mem::take(&mut self.snapshots) {
             match self.core.standing(index) {
-                Standing::Agreed => {
-                    let _ = want.send(Some(bytes));
-                }
-                Standing::Doubtful => {
-                    let _ = want.send(None);
-                }
+                // A vote that ended before f+1 had spoken is no longer open, and nothing was agreed on.
+                _ if self.is_unproven() => drop(want.send(None)),
+                Standing::Agreed => drop(want.send(Some(bytes))),
+                Standing::Doubtful => drop(want.send(None)),
                 Standing::Open => self.snapshots.push((index, bytes, want)),
             }
         }

@@ -383,6 +383,7 @@ impl Store {
                 },
                 passive: *passive,
                 doubt: false,
+                unproven: false,
             })
             .collect()
     }

@@ -81,6 +81,13 @@ impl Doubts {
         }
     }
 
+    /// These have lost a vote, and could not be repaired.
+    pub(super) fn left(&mut self, index: Index, objects: &[ObjectId]) {
+        let (since, last) = (index, index);
+        self.0
+            .extend(objects.iter().map(|id| (*id, Doubt { since, last })));
+    }
+
     /// The bytes are the ones that were voted for.
     pub(super) fn repaired(&mut self, object: ObjectId) {
         self.0.remove(&object);
@@ -108,6 +115,7 @@ mod tests {
             digest: Digest(0),
             passive: *passive,
             doubt: false,
+            unproven: false,
         };
         Tuple {
             objects: objects.iter().map(pair).collect(),

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::votes::AGREED_MAX;
-use super::{ASK_AGAIN_TICKS, Action, Core, Objects, RETELL_TICKS, VOTE_TICKS, winner};
+use super::{AHEAD_MAX, ASK_AGAIN_TICKS, Action, Core, Objects, RETELL_TICKS, VOTE_TICKS, winner};
 use crate::ids::{Digest, Index, Node, ObjectId};
 use crate::message::{Message, Pair, Recover, To};
 
+/// Ticks after which a report is asked for. Requests wait for it, so it is sooner than a list.
+const REASK_TICKS: u32 = 8;
 /// Ticks between two times that a report is asked for, at most. Were it longer each time without an end, one that is lost twice late would
 /// hold requests back for as long again as all before.
 const RETELL_TICKS_MAX: u32 = 256;
@@ -51,12 +53,18 @@ impl Core {
                 object: *id,
                 digest: Digest::of_packed(packed.as_deref()),
                 passive: !objects.intact(*id),
-                // What was executed here without a voice may be wrong, and is not evidence.
-                doubt: self.unvoted || self.doubts.contains(*id),
+                doubt: self.doubts.contains(*id),
+                unproven: self.unvoted,
             })
             .collect();
         for id in &recover.objects {
             self.ordered.remove(id);
+            self.unrepaired.remove(id);
+            self.covered.insert(*id, index);
+        }
+        if self.covered.len() > AGREED_MAX {
+            let oldest = Index(index.0.saturating_sub(AHEAD_MAX));
+            self.covered.retain(|_, at| *at >= oldest);
         }
         for (_, vote) in self.votes.range_mut(..index) {
             for id in &recover.objects {
@@ -79,6 +87,7 @@ impl Core {
                 again: false,
             },
         );
+        self.order();
     }
 
     /// Whether the log has this recovery here too.
@@ -90,7 +99,8 @@ impl Core {
 
     /// Votes on the recoveries that have come out of the log, and repairs.
     pub fn repair(&mut self) {
-        let open: Vec<Index> = self.recoveries.keys().copied().collect();
+        let open = self.recoveries.iter().filter(|(_, it)| !it.resumed);
+        let open: Vec<Index> = open.map(|(index, _)| *index).collect();
         for index in open {
             self.look_at_recovery(index);
         }
@@ -105,25 +115,36 @@ impl Core {
         }
         let me = self.me;
         let highest = self.highest;
+        // Reports that came before the entry, which was no recovery here: the senders wait for an answer.
+        let none: Vec<Index> = self
+            .recoveries
+            .range(..=highest)
+            .filter(|(_, recovery)| !recovery.reports.contains_key(&me))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in none {
+            let senders = self.recoveries.remove(&index).map(|it| it.reports);
+            for node in senders.into_iter().flat_map(BTreeMap::into_keys) {
+                self.deny(index, node);
+            }
+        }
         let over: Vec<Index> = self
             .recoveries
             .iter()
-            .filter(|(index, recovery)| {
-                if recovery.reports.contains_key(&me) {
-                    recovery.age >= COPIES_TICKS && recovery.resumed
-                } else {
-                    // Reports on an entry that was no recovery: the number in them was hit.
-                    recovery.age >= VOTE_TICKS && **index <= highest
-                }
-            })
+            .filter(|(_, recovery)| recovery.age >= COPIES_TICKS && recovery.resumed)
             .map(|(index, _)| *index)
             .collect();
         for index in over {
-            if let Some(recovery) = self.recoveries.remove(&index)
-                && recovery.resumed
-            {
+            if let Some(recovery) = self.recoveries.remove(&index) {
                 self.settle(index, recovery);
             }
+        }
+        // Who was waited for may have gone meanwhile.
+        let done = self.recoveries.iter();
+        let done = done.filter(|(_, it)| it.resumed && it.age.is_multiple_of(RETELL_TICKS));
+        let done: Vec<Index> = done.map(|(index, _)| *index).collect();
+        for index in done {
+            self.look_at_recovery(index);
         }
         // A report that a broken connection has swallowed is asked for; also one that says that all is well now.
         let waiting: Vec<(Index, Vec<Pair>)> = self
@@ -154,6 +175,7 @@ impl Core {
         let me = self.me;
         let quorum = self.quorum;
         let speakers: Vec<Node> = self.speakers(index).collect();
+        let owed: Vec<Node> = self.comparable_since(index).collect();
         let Some(recovery) = self.recoveries.get_mut(&index) else {
             return;
         };
@@ -235,12 +257,17 @@ impl Core {
                     .copied()
                     .filter(|node| *node != me && is_right(node, first))
                     .collect();
-                // The group must go on without this replica: where it could not, it asks on.
                 let others = speakers.iter().filter(|node| **node != me).count();
-                if recovery.asks > 4 * self.members.len() && others >= quorum {
+                if recovery.asks > 4 * self.members.len() {
                     recovery.asked = Some(0);
-                    self.out
-                        .push(Action::Replace(me, "no other replica could repair it"));
+                    // The group must go on without this replica. Where it could not, the objects are compared once more, at another place
+                    // of the log: as they were at this one nobody has them any more.
+                    if others >= quorum {
+                        self.out
+                            .push(Action::Replace(me, "no other replica could repair it"));
+                    } else {
+                        self.begin_anew(index);
+                    }
                     return;
                 }
                 let source = sources.get(recovery.asks % sources.len().max(1)).copied();
@@ -272,17 +299,49 @@ impl Core {
             for pair in recovery.reports.get_mut(&me).into_iter().flatten() {
                 self.doubts.repaired(pair.object);
                 pair.doubt = false;
+                pair.unproven = false;
                 if std::mem::take(&mut pair.passive) {
                     self.out.push(Action::Refresh(pair.object, pair.digest));
                 }
             }
             self.out.push(Action::Resume(index));
         }
+        // One that is not heard may only be slow: it will ask for copies of what was found wrong in it.
         let is_over = |node: &Node| recovery.denied.contains(node) || recovery.has_healed(*node);
-        let healed = recovery.resumed && speakers.iter().all(is_over);
+        let healed = recovery.resumed && owed.iter().all(is_over);
         if healed && let Some(recovery) = self.recoveries.remove(&index) {
             self.settle(index, recovery);
         }
+    }
+
+    /// Nobody has the bytes any more that this replica was outvoted with: it goes on with its own, which are in doubt, and has them compared
+    /// at a later place.
+    fn begin_anew(&mut self, index: Index) {
+        let Some(recovery) = self.recoveries.remove(&index) else {
+            return;
+        };
+        let objects: Vec<ObjectId> = recovery
+            .wrong
+            .iter()
+            .map(|i| recovery.objects[*i])
+            .collect();
+        self.doubts.left(index, &objects);
+        self.unrepaired.extend(objects);
+        self.out.push(Action::Resume(index));
+        self.order();
+    }
+
+    /// Tells another replica that this one knows of no recovery there.
+    pub(super) fn deny(&mut self, index: Index, node: Node) {
+        let (pairs, again) = (Vec::new(), false);
+        self.send(
+            To::One(node),
+            Message::Report {
+                index,
+                pairs,
+                again,
+            },
+        );
     }
 
     /// Another replica knows of no recovery there. What f+1 of them know nothing of holds nothing back here either: what differs is found
@@ -303,6 +362,7 @@ impl Core {
             self.out.push(Action::Resume(index));
         }
         self.recoveries.remove(&index);
+        self.covered.retain(|_, at| *at != index);
     }
 
     /// A recovery is over here; who asks is told what won.
@@ -356,6 +416,7 @@ impl Core {
             pairs[i].digest = Digest::of_packed(now.as_deref());
             pairs[i].passive = false;
             pairs[i].doubt = false;
+            pairs[i].unproven = false;
             self.out.push(Action::Repaired {
                 index,
                 object: *id,
@@ -423,6 +484,7 @@ impl Core {
                 pair.digest = digest;
                 pair.passive = false;
                 pair.doubt = false;
+                pair.unproven = false;
                 changed = true;
                 recovery.copies[i].clone_from(packed);
                 if recovery.winners[i] == Some(digest) {
@@ -501,15 +563,17 @@ fn evidence(reports: &[(Node, Pair)]) -> Option<Digest> {
         let digests: BTreeSet<Digest> = clean.map(|pair| pair.digest).collect();
         (!digests.is_empty()).then_some(digests)
     };
-    let digests =
-        agreed(&|pair| !pair.passive && !pair.doubt).or_else(|| agreed(&|pair| !pair.passive))?;
+    // Then what nobody has voted on yet, where no fault is known of it.
+    let digests = agreed(&|pair| !pair.passive && !pair.doubt && !pair.unproven)
+        .or_else(|| agreed(&|pair| !pair.passive && !pair.doubt))
+        .or_else(|| agreed(&|pair| !pair.passive))?;
     let only = digests.first().copied();
     only.filter(|_| digests.len() == 1)
 }
 
 /// Whether missing reports are asked for at this age: less and less often, since a network that is behind is not helped by more of it.
 fn retells(age: u32) -> bool {
-    age >= RETELL_TICKS && (age.is_power_of_two() || age.is_multiple_of(RETELL_TICKS_MAX))
+    age >= REASK_TICKS && (age.is_power_of_two() || age.is_multiple_of(RETELL_TICKS_MAX))
 }
 
 pub(super) fn are_about(pairs: &[Pair], objects: &[ObjectId]) -> bool {

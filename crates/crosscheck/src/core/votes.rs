@@ -8,6 +8,8 @@ use crate::message::{Message, Recover, Run, To, Tuple};
 
 /// Ticks after which somebody else than the first in line orders a recovery.
 const ORDER_TICKS: u32 = 4;
+/// Objects after which an order takes those of no other entry: each replica keeps copies of them.
+const ORDERED_MAX: usize = 512;
 /// Ticks that a released entry keeps its replies for a replica that needs them.
 const KEEP_TICKS: u32 = 400;
 /// Agreed entries whose digests are kept.
@@ -23,6 +25,8 @@ pub(super) struct Vote {
     pub(super) blamed: bool,
     /// Objects that replicas differ on and that no recovery has looked at since.
     pub(super) pending: BTreeSet<ObjectId>,
+    /// Whether this replica is the first in line to order one.
+    pub(super) leads: bool,
     /// The digests of the right replies, once known to differ from the own.
     pub(super) expected: Option<Vec<Digest>>,
     /// Those that other replicas have sent.
@@ -100,7 +104,17 @@ impl Core {
                 *asked += 1;
             }
             let unused = vote.mine.is_none() && *index < self.highest && vote.age > KEEP_TICKS;
-            if unused || vote.age > VOTE_TICKS {
+            // What differs is remembered for longer than callers wait: a recovery may be behind others.
+            let limit = if vote.pending.is_empty() {
+                VOTE_TICKS
+            } else {
+                4 * VOTE_TICKS
+            };
+            if vote.age > VOTE_TICKS && vote.mine.is_some() && !vote.released {
+                vote.released = true;
+                self.out.push(Action::Undecided(*index));
+            }
+            if unused || vote.age > limit {
                 over.push(*index);
             } else if vote.told
                 || (!vote.released && vote.mine.is_some() && vote.age >= RETELL_TICKS)
@@ -113,12 +127,6 @@ impl Core {
             }
         }
         for index in over {
-            if let Some(vote) = self.votes.get(&index)
-                && vote.mine.is_some()
-                && !vote.released
-            {
-                self.out.push(Action::Undecided(index));
-            }
             self.drop_vote(index);
         }
         // What a broken connection has swallowed is told and asked for again.
@@ -372,9 +380,17 @@ impl Core {
             .iter()
             .all(|node| *node == me || right.contains(node) || vote.details.contains_key(node));
 
+        // What a recovery behind this entry has looked at already needs no other one.
+        let covered = &self.covered;
+        let open = |objects: &BTreeSet<ObjectId>| -> BTreeSet<ObjectId> {
+            let objects = objects.iter().copied();
+            objects
+                .filter(|id| covered.get(id).is_none_or(|at| *at <= index))
+                .collect()
+        };
         if !vote.blamed && reference.is_some() && !blamed.is_empty() && told_all {
             vote.blamed = true;
-            vote.pending = objects.clone();
+            vote.pending = open(&objects);
             self.doubts.compared(index, own, &objects);
             self.out.push(Action::Blame {
                 index,
@@ -383,7 +399,7 @@ impl Core {
             });
         } else if !vote.blamed && reference.is_none() && winner_digest.is_none() {
             vote.blamed = true;
-            vote.pending = objects.clone();
+            vote.pending = open(&objects);
             self.doubts.compared(index, own, &objects);
             self.out.push(Action::Blame {
                 index,
@@ -419,37 +435,42 @@ impl Core {
             }
         }
 
-        // Orders a recovery of what no order covers yet. The first of the right ones does it at once, the others if nothing comes.
-        let leads = if right.is_empty() {
+        // The first of the right ones orders a recovery at once, the others if nothing comes.
+        vote.leads = if right.is_empty() {
             speakers.first()
         } else {
             right.first()
         } == Some(&me);
-        let open: Vec<ObjectId> = vote
-            .pending
-            .iter()
-            .copied()
-            .filter(|id| !self.ordered.contains_key(id))
-            .collect();
-        if !open.is_empty() && (leads || vote.age >= ORDER_TICKS) {
-            for id in &open {
-                self.ordered.insert(*id, 0);
-            }
-            self.out.push(Action::Order(Recover {
-                cause: index,
-                objects: open,
-            }));
-        }
-
-        // Nothing is left to be found out; the replies stay a while for whoever still needs them.
-        if vote.released
-            && all_heard
-            && told_all
-            && vote.pending.is_empty()
-            && vote.age > KEEP_TICKS
-        {
+        if !vote.pending.is_empty() {
+            self.order();
+        } else if vote.released && all_heard && told_all && vote.age > KEEP_TICKS {
+            // Nothing is left to be found out; the replies stay a while for whoever still needs them.
             self.drop_vote(index);
         }
+    }
+
+    /// Orders a recovery of what no order covers yet. One at a time: what is found to differ until the log has delivered it goes into the
+    /// next one, so that entries by the hundred that one fault has made differ are a few recoveries. Those hold requests back one by one.
+    pub(super) fn order(&mut self) {
+        if !self.ordered.is_empty() {
+            return;
+        }
+        let due = self.votes.iter().filter(|(_, vote)| {
+            !vote.pending.is_empty() && (vote.leads || vote.age >= ORDER_TICKS)
+        });
+        let mut objects = self.unrepaired.clone();
+        let mut cause = (!objects.is_empty()).then_some(self.highest);
+        for (index, vote) in due {
+            cause = cause.or(Some(*index));
+            objects.extend(vote.pending.iter().copied());
+            if objects.len() >= ORDERED_MAX {
+                break;
+            }
+        }
+        let Some(cause) = cause else { return };
+        self.ordered = objects.iter().map(|id| (*id, 0)).collect();
+        let objects = objects.into_iter().collect();
+        self.out.push(Action::Order(Recover { cause, objects }));
     }
 
     /// The replies that another replica has sent, if they are the right ones.

@@ -352,6 +352,7 @@ impl<T: Critical> State for Arena<T> {
                     .map_or(Digest::ABSENT, Guarded::digest),
                 passive,
                 doubt: false,
+                unproven: false,
             })
             .collect()
     }

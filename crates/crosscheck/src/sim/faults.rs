@@ -4,7 +4,11 @@ use std::collections::VecDeque;
 
 use super::Group;
 use super::service::Entry;
+use crate::ids::Node;
 use crate::message::Message;
+
+/// Steps for which a replica may do nothing: thousands of messages of the others.
+const SILENCE_MAX: u64 = 4000;
 
 /// What a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,10 +35,12 @@ pub enum Class {
     Replies,
     /// A message is lost, as one that a connection had in it when it broke.
     Loss,
+    /// A replica does nothing for a while, and nobody hears it: so slow is one whose machine is busy with something else.
+    Silence,
 }
 
 impl Class {
-    /// Each of them.
+    /// Each that leaves 2f others that have nothing wrong and speak. Beside a silent one only faults are stood that are evident.
     pub const ALL: [Self; 11] = [
         Self::Object,
         Self::Digest,
@@ -66,6 +72,7 @@ impl Class {
             Self::Repair => "repair",
             Self::Replies => "replies",
             Self::Loss => "loss",
+            Self::Silence => "silence",
         }
     }
 }
@@ -106,9 +113,40 @@ impl Group {
                 let queue = self.network.get_mut(&(from, who));
                 queue.and_then(VecDeque::pop_front).is_some()
             }
+            Class::Silence if self.silent.is_some() || self.joining() => false,
+            Class::Silence => {
+                self.silence(who, bit);
+                true
+            }
         };
         if done {
             *self.outcome.faults.entry(class.name()).or_default() += 1;
+        }
+    }
+
+    fn silence(&mut self, who: usize, bit: u64) {
+        self.silent = Some((who, self.steps + 1 + bit % SILENCE_MAX));
+        let node = self.replicas[who].node;
+        self.heard(node, false);
+    }
+
+    /// The replica that did nothing goes on, if its time is over.
+    pub(super) fn speak(&mut self, at: u64) {
+        if let Some((who, until)) = self.silent
+            && at >= until
+        {
+            self.silent = None;
+            let node = self.replicas[who].node;
+            self.heard(node, true);
+        }
+    }
+
+    fn heard(&mut self, node: Node, alive: bool) {
+        for replica in self.replicas.iter_mut().filter(|it| !it.crashed) {
+            replica.core.set_alive(node, alive);
+        }
+        for other in 0..self.plan.size {
+            self.act(other);
         }
     }
 

@@ -10,6 +10,7 @@ impl Group {
     /// A process ends: its connections break, and nobody waits for it.
     pub(super) fn end(&mut self, who: usize) {
         self.outcome.replaced += 1;
+        self.silent = self.silent.filter(|(silent, _)| *silent != who);
         let old = self.replicas[who].node;
         self.born += 1;
         let size = self.plan.size;

@@ -78,6 +78,7 @@ impl Store {
                 digest: Digest::of_packed(self.0.get(key).map(|(value, _)| value.as_slice())),
                 passive: passive.contains(key),
                 doubt: false,
+                unproven: false,
             })
             .collect();
         let tuple = Tuple {

@@ -114,6 +114,7 @@ impl Machine for Counters {
             digest: Digest::of_packed(self.pack(object).as_deref()),
             passive,
             doubt: false,
+            unproven: false,
         };
         touched.into_iter().map(pair).collect()
     }

@@ -379,6 +379,8 @@ impl<M: Machine> Driver<M> {
     fn hand_out(&mut self) {
         for (index, bytes, want) in std::mem::take(&mut self.snapshots) {
             match self.core.standing(index) {
+                // A vote that ended before f+1 had spoken is no longer open, and nothing was agreed on.
+                _ if self.core.is_unvoted() => drop(want.send(None)),
                 Standing::Agreed => drop(want.send(Some(bytes))),
                 Standing::Doubtful => drop(want.send(None)),
                 Standing::Open => self.snapshots.push((index, bytes, want)),

@@ -180,6 +180,7 @@ async fn two_orders(strikes: bool) {
                 digest: Digest::of(&right),
                 passive: false,
                 doubt: false,
+                unproven: false,
             }];
             let again = false;
             let report = Message::Report {
