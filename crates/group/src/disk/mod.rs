@@ -385,16 +385,17 @@ impl Keeper {
     pub(crate) async fn state(
         &self,
         meta: SnapshotMetaOf<Types>,
-        bytes: Vec<u8>,
+        bytes: impl Into<Arc<Vec<u8>>>,
     ) -> io::Result<()> {
         let (dir, stored) = (self.dir.clone(), self.stored.clone());
         let store = move || {
             let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
             let upto = meta.last_log_id;
+        let bytes = bytes.into();
             if stored.is_some() && *stored >= upto {
                 return Ok(());
             }
-            record::store(&dir, STATE, &(meta, serde_bytes::ByteBuf::from(bytes)))?;
+            record::store(&dir, STATE, &(meta, serde_bytes::Bytes::new(&bytes)))?;
             *stored = upto;
             Ok(())
         };

@@ -31,15 +31,18 @@ pub struct Machine {
     current: Current,
 }
 
+/// A state and the entry behind which it stands. Its bytes are there once: of a large one a copy would hold up all that the thread does.
+type Last = (SnapshotMetaOf<Types>, Arc<Vec<u8>>);
+
 /// The last state that was made or taken over, on disk too where the replica has a directory.
 #[derive(Clone, Debug, Default)]
 struct Current {
-    last: Arc<Mutex<Option<State>>>,
+    last: Arc<Mutex<Option<Last>>>,
     disk: Option<Keeper>,
 }
 
 impl Current {
-    fn get(&self) -> Option<State> {
+    fn get(&self) -> Option<Last> {
         self.last
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -51,7 +54,7 @@ impl Current {
     }
 
     /// The later of two stays, whichever comes last: one may be under way for long while another is taken over.
-    async fn put(&self, meta: SnapshotMetaOf<Types>, bytes: Vec<u8>) -> io::Result<()> {
+    async fn put(&self, meta: SnapshotMetaOf<Types>, bytes: Arc<Vec<u8>>) -> io::Result<()> {
         if let Some(disk) = &self.disk {
             disk.state(meta.clone(), bytes.clone()).await?;
         }
@@ -77,7 +80,7 @@ struct Place {
 fn install(
     hand: &Hand<Place, Delivery>,
     meta: &SnapshotMetaOf<Types>,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     done: oneshot::Sender<Result<(), String>>,
 ) {
     hand.go(|place| {
@@ -112,6 +115,7 @@ impl Machine {
 
     /// Goes on with the state that was found on disk; the service is handed it before any entry.
     pub(super) fn keep(&mut self, disk: Keeper, state: Option<State>) {
+        let state = state.map(|(meta, bytes)| (meta, Arc::new(bytes)));
         if let Some((meta, bytes)) = &state {
             // Whoever takes it ends the process if it cannot: nobody waits.
             let (done, _) = oneshot::channel();
@@ -125,7 +129,7 @@ impl Machine {
 }
 
 impl RaftStateMachine<Types> for Machine {
-    type SnapshotData = Vec<u8>;
+    type SnapshotData = Arc<Vec<u8>>;
     type SnapshotBuilder = Builder;
 
     async fn applied_state(
@@ -172,7 +176,7 @@ impl RaftStateMachine<Types> for Machine {
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMetaOf<Types>,
-        snapshot: Vec<u8>,
+        snapshot: Arc<Vec<u8>>,
     ) -> Result<(), io::Error> {
         let (done, ready) = oneshot::channel();
         install(&self.hand, meta, snapshot.clone(), done);
@@ -185,7 +189,7 @@ impl RaftStateMachine<Types> for Machine {
 
     async fn get_current_snapshot(
         &mut self,
-    ) -> Result<Option<SnapshotOf<Types, Vec<u8>>>, io::Error> {
+    ) -> Result<Option<SnapshotOf<Types, Arc<Vec<u8>>>>, io::Error> {
         let current = self.current.get();
         // It may have lain in memory for hours: one that was hit is made anew.
         if current
@@ -212,9 +216,9 @@ pub struct Builder {
 }
 
 impl RaftSnapshotBuilder<Types> for Builder {
-    type SnapshotData = Vec<u8>;
+    type SnapshotData = Arc<Vec<u8>>;
 
-    async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Vec<u8>>, io::Error> {
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Arc<Vec<u8>>>, io::Error> {
         let (meta, bytes) = loop {
             let (want, have) = oneshot::channel();
             let place = self.hand.ask(Delivery::Snapshot(want));
@@ -223,7 +227,7 @@ impl RaftSnapshotBuilder<Types> for Builder {
                 last_membership: place.membership,
             };
             if let Some(bytes) = have.await.map_err(io::Error::other)? {
-                break (meta, bytes);
+                break (meta, Arc::new(bytes));
             }
             // Something in it is in doubt: later, at another place of the log.
             tokio::time::sleep(DOUBT).await;
@@ -251,8 +255,8 @@ mod tests {
                 last_log_id: Some(LogIdOf::<Types>::new(leader, index)),
                 ..Default::default()
             };
-            current.put(meta, vec![bytes]).await.unwrap();
+            current.put(meta, Arc::new(vec![bytes])).await.unwrap();
         }
-        assert_eq!(current.get().unwrap().1, [5]);
+        assert_eq!(*current.get().unwrap().1, [5]);
     }
 }

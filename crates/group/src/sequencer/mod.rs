@@ -13,6 +13,7 @@ mod machine;
 pub mod raft;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use steadfast_crosscheck::Node;
 use tokio::sync::oneshot;
@@ -37,7 +38,7 @@ pub enum Delivery {
     Install {
         index: u64,
         members: BTreeMap<Node, Member>,
-        bytes: Vec<u8>,
+        bytes: Arc<Vec<u8>>,
         done: oneshot::Sender<Result<(), String>>,
     },
 }

@@ -95,7 +95,7 @@ pub async fn answer(raft: &Raft, mut stream: Connection) -> io::Result<()> {
                 .await
                 .map_or_else(|why| failed(&why), Answer::Transfer),
             Ask::Snapshot(vote, meta, length) => {
-                let snapshot = pieces(&mut stream, length).await?;
+                let snapshot = Arc::new(pieces(&mut stream, length).await?);
                 raft.install_full_snapshot(vote, Snapshot { meta, snapshot })
                     .await
                     .map_or_else(|why| failed(&why), Answer::Snapshot)
@@ -209,7 +209,7 @@ fn unexpected() -> Unreachable<Types> {
 }
 
 impl RaftNetworkV2<Types> for Line {
-    type SnapshotData = Vec<u8>;
+    type SnapshotData = Arc<Vec<u8>>;
 
     async fn append_entries(
         &mut self,
@@ -258,7 +258,7 @@ impl RaftNetworkV2<Types> for Line {
     async fn full_snapshot(
         &mut self,
         vote: VoteOf<Types>,
-        snapshot: SnapshotOf<Types, Vec<u8>>,
+        snapshot: SnapshotOf<Types, Arc<Vec<u8>>>,
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {

@@ -91,7 +91,14 @@ impl Store {
         items.sort_unstable();
         let sessions = self.sessions.iter();
         let sessions: BTreeMap<u64, u64> = sessions.map(|(id, it)| (*id, it.last)).collect();
-        let all = postcard::to_stdvec(&(self.head.pack(), sessions, items));
+        // Room for all of it at once, its digest included: each time that it grows all that is there is copied, and nothing is executed
+        // meanwhile. Numbers and lengths of an item are at most 48 bytes, of a session 20.
+        let lengths = items.iter().map(|(_, bytes, _)| bytes.len() + 48);
+        let room = lengths.sum::<usize>() + 20 * sessions.len() + 256;
+        let all = postcard::to_extend(
+            &(self.head.pack(), sessions, items),
+            Vec::with_capacity(room),
+        );
         state::sealed(all.unwrap_or_default())
     }
 
