@@ -10,7 +10,8 @@
 //!  1. The mark never says more than the disk has: it is written when `fdatasync` of the log has returned.
 //!  2. Nobody hears that something is durable before the mark is with the kernel, where it survives the end of the process. It is forced to
 //!     the disk with each file of the log that is begun and with the first vote; when the power fails it may say less than there is.
-//!  3. One slot is whole at any time.
+//!  3. Both slots are whole once the file is there. One that is not was hit: it is said, and written anew. What the other one says may be less
+//!     by the last thing that was called durable.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -41,6 +42,8 @@ pub(super) struct Marker {
     file: File,
     mark: Mark,
     slot: u64,
+    /// What was found and mended.
+    note: Option<String>,
 }
 
 impl Marker {
@@ -54,6 +57,7 @@ impl Marker {
             file,
             mark: Mark::default(),
             slot: 0,
+            note: None,
         };
         // Both slots.
         marker.put()?;
@@ -84,7 +88,28 @@ impl Marker {
             .map_err(|why| Fault::io(&path, why))?;
         // The slot that holds the mark is the last to be written over.
         let slot = u64::from(slots[0] == Some(mark));
-        Ok(Some(Self { file, mark, slot }))
+        let mut marker = Self {
+            file,
+            mark,
+            slot,
+            note: None,
+        };
+        if let Some(hit) = slots.iter().position(Option::is_none) {
+            marker.note = Some(format!(
+                "{}: what is at byte {} does not fit its check or is missing; it says again what the other half says, and a loss of the last thing that was written would not be noticed",
+                path.display(),
+                hit * SLOT
+            ));
+            marker.put().map_err(|why| Fault::io(&path, why))?;
+            let synced = marker.file.sync_data();
+            synced.map_err(|why| Fault::io(&path, why))?;
+        }
+        Ok(Some(marker))
+    }
+
+    /// What a person is to be told about what was found.
+    pub(super) fn note(&mut self) -> Option<String> {
+        self.note.take()
     }
 
     pub(super) fn mark(&self) -> Mark {

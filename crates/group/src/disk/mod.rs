@@ -110,6 +110,7 @@ impl Disk {
             other => other,
         };
         let kept = kept.map_err(|fault| fault.told(dir))?;
+        notes.extend(kept.note);
         notes.extend(kept.loaded.torn.clone());
         let identity = match kept.identity {
             Some(identity) => identity,
@@ -255,18 +256,20 @@ struct Kept {
     vote: Option<VoteOf<Types>>,
     state: Option<State>,
     loaded: Loaded,
+    note: Option<String>,
 }
 
 fn read(dir: &Path) -> Result<Kept, Fault> {
     let identity: Option<Identity> = record::load(dir, REPLICA)?;
     let missing = |name| Err(Fault::damaged(&dir.join(name), 0, "it is missing"));
-    let marker = match Marker::open(dir)? {
+    let mut marker = match Marker::open(dir)? {
         Some(marker) => marker,
         None if identity.is_some() => return missing(DURABLE),
         // It is there before the identity is: an identity without it has lost it.
         None => Marker::create(dir).map_err(|why| Fault::io(&dir.join(DURABLE), why))?,
     };
     let mark = marker.mark();
+    let note = marker.note();
     let state: Option<(SnapshotMetaOf<Types>, serde_bytes::ByteBuf)> = record::load(dir, STATE)?;
     let state = state.map(|(meta, bytes)| (meta, bytes.into_vec()));
     let upto = state.as_ref().and_then(|(meta, _)| meta.last_log_id);
@@ -275,6 +278,7 @@ fn read(dir: &Path) -> Result<Kept, Fault> {
         vote: record::load(dir, VOTE)?,
         loaded: segments::load(dir, upto, marker)?,
         state,
+        note,
     };
     let is_new = kept.vote.is_none() && kept.state.is_none() && kept.loaded.segments.is_empty();
     if kept.identity.is_none() && !is_new {
@@ -387,11 +391,11 @@ impl Keeper {
         meta: SnapshotMetaOf<Types>,
         bytes: impl Into<Arc<Vec<u8>>>,
     ) -> io::Result<()> {
+        let bytes = bytes.into();
         let (dir, stored) = (self.dir.clone(), self.stored.clone());
         let store = move || {
             let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
             let upto = meta.last_log_id;
-        let bytes = bytes.into();
             if stored.is_some() && *stored >= upto {
                 return Ok(());
             }

@@ -281,8 +281,23 @@ fn a_mark_has_a_slot_that_is_whole_and_says_the_last_of_both() {
         let mut wrong = whole.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, wrong).unwrap();
-        assert_eq!(scratch.open().node(), node, "bit {bit}");
+        let mut again = scratch.open();
+        assert_eq!(again.node(), node, "bit {bit}");
+        // Between the halves there is nothing; of both it is said.
+        let is_said = match &again.notes()[..] {
+            [] => false,
+            [note] => note.contains("does not fit its check"),
+            notes => panic!("{notes:?}"),
+        };
+        let is_hit = bit / 8 < 10 || bit / 8 >= 512;
+        assert!(is_said || !is_hit, "bit {bit}");
+        assert!(!is_said || !(20..512).contains(&(bit / 8)), "bit {bit}");
+        // And mended.
+        assert_eq!(scratch.open().notes(), [""; 0]);
     }
+    fs::write(&path, &whole[..512]).unwrap();
+    assert_eq!(scratch.open().notes().len(), 1, "a half is cut off");
+    assert_eq!(fs::metadata(&path).unwrap().len(), whole.len() as u64);
     // What is written next goes over the slot that does not hold the mark.
     fs::write(&path, &whole).unwrap();
     let mut marker = Marker::open(&scratch.0).unwrap().unwrap();
