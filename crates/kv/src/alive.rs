@@ -117,6 +117,38 @@ mod tests {
         assert!(end.recv_timeout(LIMIT).is_err());
     }
 
+    /// Runs once more as a process of its own, which ends or does not.
+    #[test]
+    fn a_panic_ends_the_process_and_one_over_what_a_client_has_sent_does_not() {
+        const WHERE: &str = "STEADFAST_TEST_PANICS_FOR";
+        const LIVES: i32 = 7;
+        if let Ok(whom) = std::env::var(WHERE) {
+            end_on_panic();
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.build().unwrap();
+            let panics = async { panic!("planted") };
+            let task = runtime.block_on(async {
+                match whom.as_str() {
+                    "client" => tokio::spawn(for_client(panics)).await,
+                    _ => tokio::spawn(panics).await,
+                }
+            });
+            assert!(task.is_err());
+            std::process::exit(LIVES);
+        }
+        for (whom, status) in [("client", LIVES), ("itself", Own::Mismatch.code().into())] {
+            let this = "alive::tests::a_panic_ends_the_process_and_one_over_what_a_client_has_sent_does_not";
+            let said = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", this, "--nocapture"])
+                .env(WHERE, whom)
+                .output()
+                .unwrap();
+            assert_eq!(said.status.code(), Some(status), "{whom}: {said:?}");
+            let told = String::from_utf8_lossy(&said.stderr);
+            assert!(told.contains("planted"), "{told}");
+        }
+    }
+
     #[tokio::test]
     async fn a_client_s_turn_is_told_from_others() {
         assert!(!FOR_CLIENT.get());

@@ -125,6 +125,20 @@ fn read(bytes: &[u8]) -> anyhow::Result<(u64, Vec<Saved>)> {
     Ok((header.index, items))
 }
 
+/// What a replica has handed out piece by piece, as it was when the others agreed on it.
+fn handed_out(state: &[u8]) -> anyhow::Result<(u64, u64, Vec<Saved>)> {
+    let whole = steadfast_group::state::opened(state).context(
+        "the state changed in the replica that kept it: it is no backup\n  fix:   run it again",
+    )?;
+    let (all, rest): ((u64, u64, Vec<Saved>), _) = postcard::take_from_bytes(whole)?;
+    ensure!(
+        rest.is_empty(),
+        "{} bytes follow the items of the state: it is no backup\n  fix:   the same version of steadfast on both sides",
+        rest.len()
+    );
+    Ok(all)
+}
+
 /// The replicas that a comparison has not heard.
 pub(crate) fn missing(verified: &serde_json::Value) -> String {
     let slots = verified["missing"].as_array().into_iter().flatten();
@@ -162,16 +176,7 @@ pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result
         );
         state.extend(piece);
     }
-    let whole = steadfast_group::state::opened(&state).context(
-        "the state changed in the replica that kept it: it is no backup\n  fix:   run it again",
-    )?;
-    let ((index, now_ms, items), rest): ((u64, u64, Vec<Saved>), _) =
-        postcard::take_from_bytes(whole)?;
-    ensure!(
-        rest.is_empty(),
-        "{} bytes follow the items of the state: it is no backup\n  fix:   the same version of steadfast on both sides",
-        rest.len()
-    );
+    let (index, now_ms, items) = handed_out(&state)?;
     let count = items.len();
     let bytes = written(index, now_ms, items)?;
     // What the file will say is read as a restore reads it, before it counts as one.
@@ -264,6 +269,25 @@ mod tests {
         wrong[3].bytes[0] ^= 1;
         let why = read(&written(7, 9, wrong).unwrap()).unwrap_err();
         assert!(why.to_string().contains("1 items do not fit"), "{why}");
+    }
+
+    #[test]
+    fn a_state_that_changed_where_it_was_kept_is_no_backup() {
+        let state = |items: Vec<Saved>, more: &[u8]| {
+            let packed = postcard::to_stdvec(&(7_u64, 9_u64, items)).unwrap();
+            steadfast_group::state::sealed([&packed[..], more].concat())
+        };
+        let kept = state(items(), &[]);
+        assert_eq!(handed_out(&kept).unwrap(), (7, 9, items()));
+        for bit in (0..kept.len() * 8).step_by(509) {
+            let mut wrong = kept.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            let why = handed_out(&wrong).unwrap_err().to_string();
+            assert!(why.starts_with("the state changed"), "bit {bit}: {why}");
+        }
+        assert!(handed_out(&kept[..kept.len() - 1]).is_err());
+        let why = handed_out(&state(items(), &[1])).unwrap_err().to_string();
+        assert!(why.starts_with("1 bytes follow"), "{why}");
     }
 
     #[test]

@@ -32,6 +32,8 @@ mod disk;
 mod false_alarm;
 #[path = "group/history.rs"]
 mod history;
+#[path = "group/local.rs"]
+mod local;
 #[path = "group/look.rs"]
 mod look;
 #[path = "group/messages.rs"]
@@ -71,7 +73,12 @@ fn kv() -> Command {
 
 impl Group {
     fn start(more: &[&str]) -> Self {
-        let mut child = kv()
+        Self::of(&mut kv(), more)
+    }
+
+    /// Of this program.
+    fn of(program: &mut Command, more: &[&str]) -> Self {
+        let mut child = program
             .args(["--local", "3", "--port", "0", "--json", "--allow-strikes"])
             .args(more)
             .stdout(Stdio::piped())

@@ -33,8 +33,7 @@ impl Service {
                         self.queue.push_front(Delivery::Entry { index, bytes });
                         return;
                     }
-                    // Entries behind it may have been executed meanwhile, when a recovery ended.
-                    self.executed = self.executed.max(index);
+                    self.executed = index;
                 }
                 Delivery::Members { index, members } => {
                     self.set_members(index, members);

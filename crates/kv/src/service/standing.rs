@@ -344,8 +344,6 @@ impl Service {
 
     pub(super) fn set_members(&mut self, index: u64, members: BTreeMap<Node, Member>) {
         let nodes: Vec<Node> = members.keys().copied().collect();
-        let origins: Vec<u64> = nodes.iter().map(|node| node.0).collect();
-        self.store.keep_sessions(&origins);
         self.core.set_members(&nodes, Index(index));
         self.heard.retain(|node, _| members.contains_key(node));
         self.peers.set(&members);
@@ -353,6 +351,13 @@ impl Service {
             gate.members_changed(&self.members, &members);
         }
         self.members = members;
+        self.keep_sessions();
         self.standing.send_replace(self.is_member());
+    }
+
+    /// Origins that are no members any more are forgotten.
+    pub(super) fn keep_sessions(&mut self) {
+        let origins: Vec<u64> = self.members.keys().map(|node| node.0).collect();
+        self.store.keep_sessions(&origins);
     }
 }

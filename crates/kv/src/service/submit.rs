@@ -2,6 +2,8 @@
 //!
 //! Invariant: an entry is kept, and sent again, until it comes out of the log; its number is never left out.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use steadfast_group::Sequencer as _;
@@ -148,11 +150,7 @@ impl Service {
             return;
         }
         let first = (last + 1).max(self.first);
-        let missing: Vec<u64> = (first..self.next)
-            .filter(|number| !self.unacked.contains_key(number))
-            .take(GAP_MAX)
-            .collect();
-        for number in missing {
+        for number in gap(first..self.next, &self.unacked) {
             if let Some(bytes) = sealed(self.me.0, number, Body::Requests(Vec::new())) {
                 let unacked = Unacked {
                     bytes,
@@ -166,6 +164,12 @@ impl Service {
     }
 }
 
+/// Numbers that nobody keeps, as many as are filled at a time.
+fn gap<T>(numbers: Range<u64>, kept: &BTreeMap<u64, T>) -> Vec<u64> {
+    let missing = numbers.filter(|number| !kept.contains_key(number));
+    missing.take(GAP_MAX).collect()
+}
+
 /// An entry with the check of its origin.
 fn sealed(origin: u64, sequence: u64, body: Body) -> Option<Vec<u8>> {
     let entry = Entry {
@@ -177,4 +181,20 @@ fn sealed(origin: u64, sequence: u64, body: Body) -> Option<Vec<u8>> {
     let crc = crc32c(&bytes[4..]);
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_keeps_is_filled_a_turn_s_worth_at_a_time() {
+        let kept = BTreeMap::from([(5, ()), (7, ())]);
+        assert_eq!(gap(5..9, &kept), [6, 8]);
+        assert_eq!(gap(9..9, &kept), [] as [u64; 0]);
+        // A number that was hit lies as far back as there are numbers.
+        let storm = gap(1..1 << 60, &kept);
+        assert_eq!(storm.len(), GAP_MAX);
+        assert_eq!((storm[0], storm[GAP_MAX - 1]), (1, GAP_MAX as u64 + 2));
+    }
 }

@@ -73,6 +73,8 @@ impl Service {
                 passive,
                 source,
             } => {
+                // The session of an origin that was a member at that recovery, and is none any more: the others have forgotten it since.
+                self.keep_sessions();
                 self.repaired(
                     index,
                     object,
@@ -93,10 +95,10 @@ impl Service {
                     &serde_json::json!({"event": "refreshed", "replica": self.slot, "object": name}),
                 );
             }
+            // What it held back is executed in the same turn: here, an entry may be in the middle of its own.
             Action::Resume(index) => {
                 self.held.remove(&index);
                 self.recovering.remove(&index);
-                self.execute();
             }
             Action::Stuck(index, objects) => {
                 let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
@@ -195,10 +197,11 @@ impl Service {
             && verify.indexes.contains(&index)
         {
             for name in &names {
-                verify.found.push(if slots.is_empty() {
-                    format!("every replica {name}")
-                } else {
-                    format!("replica {slots:?} {name}")
+                verify.found.push(match slots.as_slice() {
+                    // No f+1 have the same: the recovery decides which of them are wrong.
+                    [] => format!("{name}, of which no majority has the same"),
+                    [slot] => format!("replica {slot} {name}"),
+                    slots => format!("replicas {slots:?} {name}"),
                 });
             }
         }

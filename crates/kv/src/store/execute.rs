@@ -319,9 +319,9 @@ impl Store {
         } else {
             old.saturating_sub(by)
         };
-        // As memcached: what counting makes shorter keeps its length, padded with spaces.
+        // As memcached: what counting makes no longer keeps its length, padded with spaces.
         let mut text = new.to_string().into_bytes();
-        if !up && text.len() < view.value.len() {
+        if text.len() < view.value.len() {
             text.resize(view.value.len(), b' ');
         }
         let expires = expires.map_or(was, |expires| self.expiry(expires));

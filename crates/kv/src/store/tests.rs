@@ -47,6 +47,44 @@ fn no_change_makes_a_struck_item_look_intact() {
     }
 }
 
+/// Its repair may come after the entry that says who belongs to the group.
+#[test]
+fn the_session_of_an_origin_that_is_no_member_is_forgotten_though_a_repair_brings_it_back() {
+    let mut store = with_a("100");
+    for origin in [1, 2] {
+        let mut delta = Delta::default();
+        assert!(store.admit(origin, 1, &mut delta));
+        assert!(!store.admit(origin, 1, &mut delta));
+    }
+    let packed = store.pack(session_id(2));
+    store.keep_sessions(&[1]);
+    assert_eq!(store.pack(session_id(2)), None);
+    store.replace(session_id(2), packed.as_deref());
+    assert_eq!(store.last(2), 1);
+    store.keep_sessions(&[1]);
+    assert_eq!((store.last(1), store.last(2)), (1, 0));
+    assert_eq!(store.pack(session_id(2)), None);
+}
+
+/// As memcached 1.6 answers the same commands.
+#[test]
+fn a_count_keeps_the_length_of_what_it_counts_unless_it_grows() {
+    for (was, change, said, is) in [
+        ("10   ", "incr a 1\r\n", "11\r\n", "11   "),
+        ("007", "incr a 1\r\n", "8\r\n", "8  "),
+        ("10", "decr a 1\r\n", "9\r\n", "9 "),
+        ("9 ", "ma a N0 v\r\n", "VA 2\r\n10\r\n", "10"),
+        ("+07", "ma a D3 v\r\n", "VA 2\r\n10\r\n", "10 "),
+        ("99", "incr a 1\r\n", "100\r\n", "100"),
+    ] {
+        let mut store = with_a(was);
+        assert_eq!(run(&mut store, change).0, said, "{was:?}, {change:?}");
+        let length = is.len();
+        let found = format!("VALUE a 0 {length}\r\n{is}\r\nEND\r\n");
+        assert_eq!(run(&mut store, "get a\r\n").0, found, "{was:?}, {change:?}");
+    }
+}
+
 #[test]
 fn an_item_whose_key_was_hit_is_kept_as_evidence() {
     let mut store = with_a("100");

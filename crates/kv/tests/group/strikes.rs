@@ -194,7 +194,7 @@ fn a_comparison_of_everything_finds_what_nobody_asks_for() {
     let (code, said) = verify();
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("replica [0] item:cold3") && said.contains("replica [2] item:cold7"),
+        said.contains("replica 0 item:cold3") && said.contains("replica 2 item:cold7"),
         "{said}"
     );
     let (_, said) = verify();
