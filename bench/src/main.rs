@@ -293,6 +293,9 @@ enum Action {
         /// Strikes under load; 0 leaves them out
         #[arg(long, default_value_t = 20_000)]
         strikes: u64,
+        /// Of --only live, strikes of this class alone; may be given more than once
+        #[arg(long, value_name = "CLASS")]
+        class: Vec<String>,
         /// Faults that are simulated
         #[arg(long, default_value_t = 1_000_000)]
         simulated: u64,
@@ -718,6 +721,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice_ms,
         repairs,
         strikes,
+        class,
         simulated,
         runs,
         quiet,
@@ -735,6 +739,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice: Duration::from_millis(*slice_ms),
         repairs: *repairs,
         strikes: *strikes,
+        classes: class.clone(),
         simulated: *simulated,
         runs: *runs,
         quiet: *quiet,

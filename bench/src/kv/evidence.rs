@@ -47,6 +47,16 @@ fn shape(envelope: bool) -> Shape {
 
 /// Strikes of every class until there are enough, at a group whose clients use the envelope; then replies on their way to stock clients.
 pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
+    let wanted = |class: &usize| {
+        plan.classes.is_empty() || plan.classes.iter().any(|name| name == CLASSES[*class].0)
+    };
+    let classes: Vec<usize> = (0..CLASSES.len()).filter(wanted).collect();
+    let known = CLASSES.map(|(name, ..)| name).join(", ");
+    ensure!(
+        classes.len() == CLASSES.len() || classes.len() == plan.classes.len(),
+        "--class is one of {known}; found {:?}",
+        plan.classes
+    );
     let group = Group::start(&plan.program, "RDGX")?;
     let mut clients = Clients::connect(&group.clients, shape(true), plan.seed)?;
     clients.saturate(WARM)?;
@@ -54,14 +64,15 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
     let mut rng = Rng::new(plan.seed ^ 0x11fe);
     let mut all = 0;
     for turn in 0.. {
-        let number = turn % CLASSES.len();
+        let number = turn % classes.len();
         if all >= plan.strikes && number == 0 {
             break;
         }
         // Another replica with every round through the classes.
-        let victim = turn / CLASSES.len() % group.clients.len();
-        let (name, ..) = CLASSES[number];
-        let (load, hits) = slice(&group, &mut clients, number, victim, &mut rng)
+        let victim = turn / classes.len() % group.clients.len();
+        let class = classes[number];
+        let (name, ..) = CLASSES[class];
+        let (load, hits) = slice(&group, &mut clients, class, victim, &mut rng)
             .and_then(|found| nothing_left(&group).map(|()| found))
             .with_context(|| format!("class {name}; the replicas say\n{}", group.standing()))?;
         all += hits;

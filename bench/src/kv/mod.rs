@@ -80,6 +80,8 @@ pub struct Plan {
     pub repairs: usize,
     /// Strikes under load, each judged by what the clients are answered; 0 leaves them out.
     pub strikes: u64,
+    /// Of those at a group whose clients use the envelope: these classes alone, or all.
+    pub classes: Vec<String>,
     /// Faults of the simulation, and requests without one.
     pub simulated: u64,
     /// Runs whose registers are struck.
