@@ -12,7 +12,8 @@
 //!
 //! Two things happen beside the other tests, and are told in one piece when they are done. What else has to be compiled (wasmtime, and
 //! what the lints look at) is compiled at the lowest priority; the crates of [`HOST`] are tested last. And the crates of [`WAITING`], whose
-//! tests leave three quarters of two processors idle, are tested.
+//! tests leave three quarters of two processors idle, are tested; they have a directory for temporary files of their own, since the
+//! cases of tests/ look whether anything of ours is left in /tmp.
 //!
 //! A case that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
 //! with what it said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY`
@@ -28,6 +29,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -203,12 +205,22 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         let compiled = scope.spawn(|| compile(&build(HOST), &cargo));
         let waited = scope.spawn(|| {
             let mut told = Vec::new();
-            let tested = waiting.iter().map(|krate| crate_by_crate(krate, &mut told));
-            let outcomes = tested.collect();
+            let room = own_temporary();
+            let tested = waiting
+                .iter()
+                .map(|krate| crate_by_crate(krate, room.as_deref().ok(), &mut told));
+            let mut outcomes: Vec<Outcome> = tested.collect();
+            match room.and_then(std::fs::remove_dir_all) {
+                Ok(()) => {}
+                Err(error) => outcomes.push(Outcome::missing(
+                    "temporary files",
+                    &format!("no directory of their own: {error}"),
+                )),
+            }
             Beside { told, outcomes }
         });
         let out = &mut io::stdout();
-        outcomes.extend(others.iter().map(|krate| crate_by_crate(krate, out)));
+        outcomes.extend(others.iter().map(|krate| crate_by_crate(krate, None, out)));
         outcomes.extend(checks(root));
         outcomes.extend(cases(root, harness.as_deref()));
         [waited, compiled].map(std::thread::ScopedJoinHandle::join)
@@ -227,8 +239,16 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     }
     let of_host = programs(&mut build(HOST), root).crates;
     let out = &mut io::stdout();
-    outcomes.extend(of_host.iter().map(|krate| crate_by_crate(krate, out)));
+    outcomes.extend(of_host.iter().map(|krate| crate_by_crate(krate, None, out)));
     summary(&outcomes)
+}
+
+/// A directory for temporary files, for any user; its name is short, as sockets in it may have 108 bytes.
+fn own_temporary() -> io::Result<PathBuf> {
+    let dir = std::env::temp_dir().join(format!("b{}", std::process::id()));
+    std::fs::create_dir(&dir)?;
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o1777))?;
+    Ok(dir)
 }
 
 /// What ran beside other parts.
@@ -390,12 +410,19 @@ struct Programs {
 }
 
 /// Runs the programs of a crate: a line of the summary.
-fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>), to: &mut dyn Write) -> Outcome {
+fn crate_by_crate(
+    (krate, binaries): (&String, &Vec<Binary>),
+    temporary: Option<&Path>,
+    to: &mut dyn Write,
+) -> Outcome {
     let mut whole = Outcome::new(krate);
     for binary in binaries {
         let program = || {
             let mut command = Command::new(&binary.executable);
             command.current_dir(&binary.dir);
+            if let Some(dir) = temporary {
+                command.env("TMPDIR", dir);
+            }
             command
         };
         let mut outcome = execute(
@@ -472,6 +499,12 @@ fn execute(name: &str, limit: Duration, command: &Command, to: &mut dyn Write) -
         .stdout(Stdio::piped());
     if let Some(dir) = command.get_current_dir() {
         timed.current_dir(dir);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => timed.env(name, value),
+            None => timed.env_remove(name),
+        };
     }
     let mut why = None;
     let mut good = false;
