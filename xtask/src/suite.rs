@@ -10,10 +10,8 @@
 //! choose the features of dependencies anew for each choice of packages, and compile them again. There are two workspaces:
 //! wasmtime takes minutes to compile, and only the crates of [`HOST`] need it.
 //!
-//! Two things happen beside the other tests, and are told in one piece when they are done. What else has to be compiled (wasmtime, and
-//! what the lints look at) is compiled at the lowest priority; the crates of [`HOST`] are tested last. And the crates of [`WAITING`], whose
-//! tests leave three quarters of two processors idle, are tested; they have a directory for temporary files of their own, since the
-//! cases of tests/ look whether anything of ours is left in /tmp.
+//! Much of what is tested waits for something. What else has to be compiled (wasmtime, and what the lints look at) is compiled meanwhile,
+//! at the lowest priority, and told in one piece when it is done; the crates of [`HOST`] are tested last.
 //!
 //! A case that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
 //! with what it said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY`
@@ -29,15 +27,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// What a part may take on two cores; measured parts stay below five minutes, with others beside them.
-const LIMIT: Duration = Duration::from_secs(600);
+/// What a part may take on two cores; measured parts stay below five minutes.
+const LIMIT: Duration = Duration::from_secs(420);
 /// A first build of everything, dependencies included.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
@@ -53,9 +50,6 @@ const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 
 /// The manifest of the workspace that has wasmtime.
 const HOST: &str = "crates/host/Cargo.toml";
-
-/// Crates whose tests wait: for a site that is given up, an election, a retransmission, a struck server that answers no more.
-const WAITING: [&str; 4] = ["group", "kv", "pair", "steadfast"];
 
 /// The modules of tests/cases that need the command, in the order of main.rs.
 const MODULES: [&str; 7] = [
@@ -198,68 +192,33 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         &mut io::stdout(),
     )];
     let Programs { crates, harness } = programs(&mut build("Cargo.toml"), root);
-    let (waiting, others): (BTreeMap<_, _>, BTreeMap<_, _>) = crates
-        .into_iter()
-        .partition(|(krate, _)| WAITING.contains(&krate.as_str()));
-    let beside = std::thread::scope(|scope| {
-        let compiled = scope.spawn(|| compile(&build(HOST), &cargo));
-        let waited = scope.spawn(|| {
-            let mut told = Vec::new();
-            let room = own_temporary();
-            let tested = waiting
-                .iter()
-                .map(|krate| crate_by_crate(krate, room.as_deref().ok(), &mut told));
-            let mut outcomes: Vec<Outcome> = tested.collect();
-            match room.and_then(std::fs::remove_dir_all) {
-                Ok(()) => {}
-                Err(error) => outcomes.push(Outcome::missing(
-                    "temporary files",
-                    &format!("no directory of their own: {error}"),
-                )),
-            }
-            Beside { told, outcomes }
-        });
-        let out = &mut io::stdout();
-        outcomes.extend(others.iter().map(|krate| crate_by_crate(krate, None, out)));
+    let meanwhile = std::thread::scope(|scope| {
+        let meanwhile = scope.spawn(|| compile_meanwhile(&build(HOST), &cargo));
+        outcomes.extend(crates.iter().map(crate_by_crate));
         outcomes.extend(checks(root));
         outcomes.extend(cases(root, harness.as_deref()));
-        [waited, compiled].map(std::thread::ScopedJoinHandle::join)
+        meanwhile.join()
     });
-    for beside in beside {
-        match beside {
-            Ok(Beside { told, outcomes: of }) => {
-                say(String::from_utf8_lossy(&told).trim_end());
-                outcomes.extend(of);
-            }
-            Err(_) => outcomes.push(Outcome::missing(
-                "what ran beside",
-                "it panicked: see above",
-            )),
+    match meanwhile {
+        Ok((told, compiled)) => {
+            say(String::from_utf8_lossy(&told).trim_end());
+            outcomes.extend(compiled);
+            let of_host = programs(&mut build(HOST), root).crates;
+            outcomes.extend(of_host.iter().map(crate_by_crate));
         }
+        Err(_) => outcomes.push(Outcome::missing(
+            HOST,
+            "it could not be compiled: see above",
+        )),
     }
-    let of_host = programs(&mut build(HOST), root).crates;
-    let out = &mut io::stdout();
-    outcomes.extend(of_host.iter().map(|krate| crate_by_crate(krate, None, out)));
     summary(&outcomes)
 }
 
-/// A directory for temporary files, for any user; its name is short, as sockets in it may have 108 bytes.
-fn own_temporary() -> io::Result<PathBuf> {
-    let dir = std::env::temp_dir().join(format!("b{}", std::process::id()));
-    std::fs::create_dir(&dir)?;
-    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o1777))?;
-    Ok(dir)
-}
-
-/// What ran beside other parts.
-#[derive(Debug, Default)]
-struct Beside {
-    told: Vec<u8>,
-    outcomes: Vec<Outcome>,
-}
-
-/// What only cargo can do, one after the other: it has one lock.
-fn compile(build_host: &Command, cargo: &(dyn Fn() -> Command + Sync)) -> Beside {
+/// What only cargo can do, after the build of the tests: it has one lock. Gives what was told beside the outcomes.
+fn compile_meanwhile(
+    build_host: &Command,
+    cargo: &(dyn Fn() -> Command + Sync),
+) -> (Vec<u8>, Vec<Outcome>) {
     let mut told = Vec::new();
     let mut outcomes = Vec::new();
     let mut run = |name: &str, command: &Command| {
@@ -285,7 +244,7 @@ fn compile(build_host: &Command, cargo: &(dyn Fn() -> Command + Sync)) -> Beside
     run("build of host's tests", build_host);
     run("lints of host", &lints(HOST));
     run("lints", &lints("Cargo.toml"));
-    Beside { told, outcomes }
+    (told, outcomes)
 }
 
 /// The checks of this program.
@@ -324,12 +283,11 @@ fn cases(root: &Path, harness: Option<&Path>) -> Vec<Outcome> {
             }
             let name = format!("{module}, as {}", user.name());
             let mut outcome = execute(&name, LIMIT, &command, &mut io::stdout());
-            let alone = || {
+            again(&mut outcome, || {
                 let mut command = prefixed(&prefix, harness);
                 command.current_dir(root);
                 command
-            };
-            again(&mut outcome, alone, &mut io::stdout());
+            });
             outcomes.push(outcome);
         }
     }
@@ -410,28 +368,21 @@ struct Programs {
 }
 
 /// Runs the programs of a crate: a line of the summary.
-fn crate_by_crate(
-    (krate, binaries): (&String, &Vec<Binary>),
-    temporary: Option<&Path>,
-    to: &mut dyn Write,
-) -> Outcome {
+fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>)) -> Outcome {
     let mut whole = Outcome::new(krate);
     for binary in binaries {
         let program = || {
             let mut command = Command::new(&binary.executable);
             command.current_dir(&binary.dir);
-            if let Some(dir) = temporary {
-                command.env("TMPDIR", dir);
-            }
             command
         };
         let mut outcome = execute(
             &format!("{krate}, {}", binary.target),
             LIMIT,
             &program(),
-            to,
+            &mut io::stdout(),
         );
-        again(&mut outcome, program, to);
+        again(&mut outcome, program);
         whole.add(outcome);
     }
     whole
@@ -500,12 +451,6 @@ fn execute(name: &str, limit: Duration, command: &Command, to: &mut dyn Write) -
     if let Some(dir) = command.get_current_dir() {
         timed.current_dir(dir);
     }
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => timed.env(name, value),
-            None => timed.env_remove(name),
-        };
-    }
     let mut why = None;
     let mut good = false;
     let mut reader = Reader::default();
@@ -551,7 +496,7 @@ fn execute(name: &str, limit: Duration, command: &Command, to: &mut dyn Write) -
 }
 
 /// Runs each failed case of a part once more, alone, and counts those that pass as passed.
-fn again(outcome: &mut Outcome, harness: impl Fn() -> Command, to: &mut dyn Write) {
+fn again(outcome: &mut Outcome, harness: impl Fn() -> Command) {
     // Of more than these few, running alone would explain nothing and take long.
     if outcome.why.is_some() || outcome.failures.len() > FLAKY {
         return;
@@ -560,7 +505,7 @@ fn again(outcome: &mut Outcome, harness: impl Fn() -> Command, to: &mut dyn Writ
         let mut command = harness();
         command.args(["--exact", &failure.name]);
         let name = format!("{} once more, alone", failure.name);
-        let alone = execute(&name, ALONE, &command, to);
+        let alone = execute(&name, ALONE, &command, &mut io::stdout());
         if alone.why.is_none() && alone.tally.failed == 0 && alone.tally.passed == 1 {
             failure.flaky = true;
             outcome.tally.failed -= 1;
