@@ -210,13 +210,13 @@ impl Ledger {
             return Ok(());
         }
         self.grown += self.pending.len() as u64;
-        self.is_unsynced = !durable;
         let done = self
             .failed
             .take()
             .map_or_else(|| journal.write_all(&self.pending), Err)
             .and_then(|()| if durable { journal.sync_data() } else { Ok(()) });
         self.pending.clear();
+        self.is_unsynced = !durable || done.is_err();
         done.map_err(|source| LedgerError::Write {
             path: self.path.clone(),
             source,

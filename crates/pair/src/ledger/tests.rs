@@ -273,6 +273,10 @@ fn what_was_written_is_behind_until_the_journal_is_on_its_disk_and_an_error_of_t
     ledger.synced(grown, Err(io::Error::other("a bad sector")));
     let told = ledger.flush(true).expect_err("nobody else hears of it");
     assert!(told.to_string().contains("has to be written"), "{told}");
+    assert!(
+        ledger.is_behind(id),
+        "what was not synced is not on the disk"
+    );
     ledger.flush(true).expect("told once");
     fs::remove_dir_all(dir).expect("clean");
 }
