@@ -5,9 +5,36 @@ use std::path::Path;
 use steadfast_inside::{Build, headers};
 
 const C: [&str; 30] = [
-    "base", "log", "args", "calls", "exec", "spawn", "entropy", "memory", "shared", "signal",
-    "recover", "epoch", "flip", "profile", "private", "wait", "kept", "meet", "thread", "futex",
-    "try", "ward", "domain", "segment", "storage", "channel", "crew", "join", "settle", "init",
+    "ground/base",
+    "vote/log",
+    "vote/args",
+    "calls/calls",
+    "calls/exec",
+    "calls/spawn",
+    "calls/entropy",
+    "memory/memory",
+    "memory/shared",
+    "signals/signal",
+    "repair/recover",
+    "repair/epoch",
+    "faults/flip",
+    "faults/profile",
+    "memory/private",
+    "calls/wait",
+    "calls/kept",
+    "repair/meet",
+    "threads/thread",
+    "threads/futex",
+    "threads/try",
+    "calls/ward",
+    "memory/domain",
+    "memory/segment",
+    "pair/storage",
+    "pair/channel",
+    "pair/crew",
+    "pair/join",
+    "memory/settle",
+    "ground/init",
 ];
 
 /// Besides what every such image is built with. The strategies: what the compiler knows the size of is cleared and
@@ -28,9 +55,9 @@ fn main() {
     println!("cargo:rerun-if-changed={}", headers().display());
     println!("cargo:rerun-if-env-changed=CC");
 
-    generate_names(build.src(), build.out());
+    generate_names(&build.src().join("tables"), build.out());
 
-    build.assembly("vdso.S", "vdso.o");
+    build.assembly("ground/vdso.S", "vdso.o");
     build
         .cc(&[
             "-shared",
@@ -39,7 +66,10 @@ fn main() {
             "-Wl,--hash-style=both",
         ])
         .args(&["-Wl,-z,max-page-size=4096", "-Wl,--build-id=none"])
-        .arg(format!("-Wl,-T,{}", build.src().join("vdso.lds").display()))
+        .arg(format!(
+            "-Wl,-T,{}",
+            build.src().join("ground/vdso.lds").display()
+        ))
         .args(&["vdso.o", "-o", "vdso.so"])
         .done();
     let mut objects = vec![
@@ -47,23 +77,24 @@ fn main() {
         "gate.o".to_owned(),
         "flipentry.o".to_owned(),
     ];
-    for name in C {
+    for path in C {
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
         let object = format!("{name}.o");
-        build.c(&format!("{name}.c"), &object, &FLAGS);
+        build.c(&format!("{path}.c"), &object, &FLAGS);
         objects.push(object);
     }
-    build.assembly("gate.S", "gate.o");
-    build.assembly("flip.S", "flipentry.o");
+    build.assembly("ground/gate.S", "gate.o");
+    build.assembly("faults/flip.S", "flipentry.o");
     // The assembler looks for vdso.so (.incbin) in the current directory: OUT_DIR.
-    build.assembly("image.S", "image.o");
-    build.link("agent.lds", &objects, "agent.elf", &[]);
+    build.assembly("ground/image.S", "image.o");
+    build.link("ground/agent.lds", &objects, "agent.elf", &[]);
 }
 
 /// Names and notes of the calls and their commands, for messages: the same rows the agent's
 /// tables are made of.
-fn generate_names(src: &Path, out: &Path) {
+fn generate_names(tables: &Path, out: &Path) {
     let read = |file: &str| {
-        let path = src.join(file);
+        let path = tables.join(file);
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     };
     // A row's note is its last string; it ends at the quote before the closing parenthesis.

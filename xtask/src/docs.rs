@@ -13,7 +13,7 @@ pub fn all(tables: &Tables) -> Vec<(&'static str, String)> {
     ]
 }
 
-const NOTICE: &str = "<!-- Generated from crates/agent/src/*.def by `cargo run -p steadfast-xtask -- docs`: edit those. -->\n";
+const NOTICE: &str = "<!-- Generated from crates/agent/src/tables/*.def by `cargo run -p steadfast-xtask -- docs`: edit those. -->\n";
 
 fn class_meaning(class: Class) -> &'static str {
     match class {

@@ -1,7 +1,7 @@
 //! Chores that need the agent's tables or the results of benches: reading them, holding them
 //! to their rules, and writing the documents that are made of them.
 //!
-//! The tables are C macros (crates/agent/src/*.def), because the agent compiles them. This
+//! The tables are C macros (crates/agent/src/tables/*.def), because the agent compiles them. This
 //! crate reads the same text, so that what the documents say is what the agent does.
 //!
 //! Invariants

@@ -18,7 +18,7 @@ const USAGE: &str = "usage: xtask docs [--check]
        xtask tidy
        xtask test
 
-docs writes the reference of system calls and of entropy from crates/agent/src/*.def,
+docs writes the reference of system calls and of entropy from crates/agent/src/tables/*.def,
 docs/specification.md from docs/specification.toml and results/*.json, and docs/reference/results.md.
   --check   write nothing; fail if a file differs from what would be written
 tidy checks pages (lines, sentences, links, retired words) and the formatting of code.

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::def::{self, Def, DefError, Expr};
 
 /// Where the tables lie, relative to the repository.
-pub const FOLDER: &str = "crates/agent/src";
+pub const FOLDER: &str = "crates/agent/src/tables";
 
 /// Who executes a call (enum sf_class in calls.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

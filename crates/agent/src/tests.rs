@@ -1,3 +1,6 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use super::ELF;
 
 #[test]
@@ -8,16 +11,33 @@ fn the_image_is_an_elf_file_linked_at_its_base() {
     assert_eq!(entry >> 20, 0x2a00_0000_0000 >> 20);
 }
 
+/// The agent's sources, by path.
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+    let list = |folder: &Path| {
+        fs::read_dir(folder)
+            .expect("the sources")
+            .map(|entry| entry.expect("an entry").path())
+            .collect::<Vec<_>>()
+    };
+    let (folders, mut files): (Vec<_>, Vec<_>) = list(Path::new(root))
+        .into_iter()
+        .partition(|path| path.is_dir());
+    files.extend(folders.iter().flat_map(|folder| list(folder)));
+    files.retain(|path| path.extension().is_some_and(|e| e == "c" || e == "h"));
+    files
+        .into_iter()
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("a source");
+            (path, text)
+        })
+        .collect()
+}
+
 /// Where a function of the agent is called, as `file:line`: its definition and declarations left out.
 fn callers(function: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("the sources")
-    {
-        let path = file.expect("an entry").path();
-        if !path.extension().is_some_and(|e| e == "c" || e == "h") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).expect("a source");
+    for (path, text) in sources() {
         for (n, line) in text.lines().enumerate() {
             let code = line.trim_start();
             let is_call = line.starts_with('\t')
@@ -48,4 +68,29 @@ fn one_driver_takes_every_event_through_the_rendezvous() {
             found.len()
         );
     }
+}
+
+/// A function that does not fit a screen does more than one thing. As clang-format lays it out, `{` and `}` of a function
+/// stand in the first column.
+#[test]
+fn a_function_fits_a_screen() {
+    const MOST: usize = 60;
+    let mut long = Vec::new();
+    for (path, text) in sources() {
+        let mut opened = None;
+        for (n, line) in text.lines().enumerate() {
+            match (line, opened) {
+                ("{", _) => opened = Some(n),
+                ("}", Some(from)) => {
+                    let lines = n + 1 - from;
+                    if lines > MOST {
+                        long.push(format!("{}:{}: {lines} lines", path.display(), from + 1));
+                    }
+                    opened = None;
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(long.is_empty(), "more than {MOST} lines: {long:#?}");
 }

@@ -19,6 +19,17 @@
  * Not covered: programs whose seccomp filter kills on those calls; shadow stacks.
  */
 #include "strike.h"
+enum {
+	NR_open = 2,
+	NR_close = 3,
+	NR_pwrite64 = 18,
+	NR_getpid = 39,
+	NR_kill = 62,
+	NR_arch_prctl = 158,
+	NR_gettid = 186,
+	NR_vm_readv = 310,
+	NR_vm_writev = 311
+};
 #include "hit.h"
 
 typedef uint64_t u64;
@@ -52,8 +63,6 @@ void *memset(void *to, int value, size_t n)
 	__asm__ volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(value) : "memory");
 	return at;
 }
-
-enum { NR_open = 2, NR_close = 3, NR_pwrite64 = 18, NR_gettid = 186, NR_vm_readv = 310, NR_vm_writev = 311 };
 
 static s64 call6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {

@@ -1,7 +1,7 @@
 /* Fault: what is to happen at an instruction, and what did.
  *
  * Layouts shared by the code that strikes (hit.h) and crates/strike/src/record.rs, which makes
- * and reads them. Images put them into records of their own (crates/agent/src/flip.h,
+ * and reads them. Images put them into records of their own (crates/agent/src/faults/flip.h,
  * crates/inject/blob/strike.h).
  */
 #ifndef SF_FAULT_H
@@ -64,7 +64,7 @@ struct sf_strike {
 	uint64_t addr, next, target; /* next: where execution goes on when the instruction is left out */
 	uint64_t undo;
 	uint8_t change, once, reg, undo_how, signal, condition;
-	uint8_t when, agent; /* of replicas: crates/agent/src/flip.h */
+	uint8_t when, agent; /* of replicas: crates/agent/src/faults/flip.h */
 };
 
 /* What a strike has to remember until the instruction is done. */

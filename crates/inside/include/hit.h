@@ -2,7 +2,7 @@
  *
  *   count phase: strike() ──► the instruction ──► finish(), if something is undone
  *
- * Included by one file of each image (crates/agent/src/flip.c, crates/inject/blob/strike.c), since
+ * Included by one file of each image (crates/agent/src/faults/flip.c, crates/inject/blob/strike.c), since
  * the two stand differently: the agent reads memory under a guard and calls the kernel through
  * its gate, a bare program has nothing but system calls. What differs is declared first, and
  * given by the including file.
@@ -20,7 +20,7 @@
  * a cell does not know that it is read-only. */
 static int get(void *to, uint64_t at, uint64_t n);
 static int put(uint64_t at, const void *from, uint64_t n);
-/* A system call. */
+/* A system call, by its number: NR_getpid, NR_kill and NR_arch_prctl are the including file's. */
 static int64_t call2(uint64_t nr, uint64_t a, uint64_t b);
 /* Where a place starts that is neither in registers nor at the fs base; 1: nowhere. */
 static int start(const struct sf_strike *f, uint64_t *at);
@@ -35,7 +35,7 @@ static int astray(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 /* More executions than any run has. */
 #define NEVER (1ull << 62)
 
-enum { NR_getpid = 39, NR_kill = 62, NR_arch_prctl = 158, ARCH_SET_FS = 0x1002, ARCH_GET_FS = 0x1003 };
+enum { ARCH_SET_FS = 0x1002, ARCH_GET_FS = 0x1003 };
 
 void *memcpy(void *, const void *, size_t);
 void *memset(void *, int, size_t);

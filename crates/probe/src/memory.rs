@@ -15,7 +15,7 @@ use crate::boxed::{self, Answer, Outcome};
 use crate::{Finding, read};
 
 /// What the replicas share: the log, its payloads and the transfer area (`SF_SHARED_BYTES` in
-/// crates/agent/src/abi.h). Sparse: pages that are not touched cost nothing, but limits count
+/// crates/agent/src/layout/abi.h). Sparse: pages that are not touched cost nothing, but limits count
 /// them all.
 const SHARED_BYTES: usize = 268 << 20;
 

@@ -1,4 +1,4 @@
-//! Shared layouts: the Rust side of `crates/agent/src/abi.h`, where every field is explained.
+//! Shared layouts: the Rust side of `crates/agent/src/layout/abi.h`, where every field is explained.
 
 #![allow(dead_code, reason = "layouts name fields that only the agent touches")]
 
@@ -250,19 +250,19 @@ pub(crate) struct Boot {
 
 const _: () = assert!(
     size_of::<ClaimRecord>() == 128,
-    "shared with crates/agent/src/abi.h"
+    "shared with crates/agent/src/layout/abi.h"
 );
 const _: () = assert!(
     size_of::<Result>() == 64,
-    "shared with crates/agent/src/abi.h"
+    "shared with crates/agent/src/layout/abi.h"
 );
 const _: () = assert!(
     size_of::<Slot>() == 192,
-    "shared with crates/agent/src/abi.h"
+    "shared with crates/agent/src/layout/abi.h"
 );
 const _: () = assert!(
     size_of::<Group>() <= OFF_CLAIMS,
-    "shared with crates/agent/src/abi.h"
+    "shared with crates/agent/src/layout/abi.h"
 );
 
 /// Byte offset of a slot in the shared memory.

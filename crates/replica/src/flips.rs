@@ -17,7 +17,7 @@
 //! Not covered: storage, which all replicas share; of `class=` instructions that do not happen, branches that go the other
 //! way and `code`; the gs base, sites without a window for a jump, faults in code that no file backs.
 //!
-//! Layouts: crates/agent/src/flip.h; what a record is made of: crates/strike/src/record.rs.
+//! Layouts: crates/agent/src/faults/flip.h; what a record is made of: crates/strike/src/record.rs.
 
 use std::ops::Range;
 use std::path::Path;

@@ -54,7 +54,7 @@ pub(crate) struct Claim {
     pub(crate) regs: u64,
 }
 
-/// As crates/agent/src/recover.c, `sf_rpc`. The constant is the golden ratio's, odd.
+/// As crates/agent/src/repair/recover.c, `sf_rpc`. The constant is the golden ratio's, odd.
 fn rpc_sum(op: u32, arg: [u64; 5]) -> u64 {
     arg.iter().fold(u64::from(op), |sum, arg| {
         (sum.rotate_left(13) ^ arg).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -18,7 +18,7 @@ use steadfast_sys::procfs;
 use crate::abi;
 use crate::flips::{self, Flips};
 
-/// Where a plan's length and sum stand (crates/agent/src/memory.c).
+/// Where a plan's length and sum stand (crates/agent/src/memory/memory.c).
 const SUM: usize = 7 * 8;
 /// `0f 05`.
 const SYSCALL_LEN: u64 = 2;
@@ -127,7 +127,7 @@ impl Prepared {
         (self.arena_bytes.len() as u64).next_multiple_of(PAGE)
     }
 
-    /// As `sf_apply_patch` in crates/agent/src/memory.c reads it, which leaves the region with this protection.
+    /// As `sf_apply_patch` in crates/agent/src/memory/memory.c reads it, which leaves the region with this protection.
     pub(crate) fn encode(&self, protection: u64) -> Vec<u8> {
         let mut out = Vec::new();
         let region = self.region.end.next_multiple_of(PAGE) - self.region.start;

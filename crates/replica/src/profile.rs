@@ -1,6 +1,6 @@
 //! Profile: the population of dynamic instructions that a fault campaign draws from.
 //!
-//! The program runs once, one instruction at a time (crates/agent/src/profile.c). What was
+//! The program runs once, one instruction at a time (crates/agent/src/faults/profile.c). What was
 //! executed in a trampoline counts for the instruction that was moved there; jumps of ours and
 //! the agent's own instructions count apart. Two replicas show what the agent does to compare.
 //!
@@ -16,7 +16,7 @@ use crate::abi;
 use crate::supervise::{Hearing, Supervisor};
 use crate::{LaunchError, Step};
 
-/// Shared with crates/agent/src/profile.c.
+/// Shared with crates/agent/src/faults/profile.c.
 const PLACES: usize = 1 << 21;
 const TABLES: u8 = 3;
 const OFF_TABLE: usize = abi::OFF_PAYLOAD + abi::PAYLOAD_BYTES / 2;

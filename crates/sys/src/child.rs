@@ -439,7 +439,7 @@ pub fn kill(pid: i32, signal: i32) {
 pub fn queue(pid: i32, taken: &Taken) -> bool {
     assert!(pid > 1, "never a group, never everybody: {pid}");
     // The kernel lets a process put any sender into a siginfo whose code is SI_QUEUE; what the
-    // code was travels beside the mark (crates/agent/src/signal.c, `restore_sender`).
+    // code was travels beside the mark (crates/agent/src/signals/signal.c, `restore_sender`).
     const FORWARDED: i32 = 0x5346 << 16;
     let info = RawInfo {
         signal: taken.signal,

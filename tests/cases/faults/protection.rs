@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Offset of `live` in struct sf_group (crates/agent/src/abi.h).
+/// Offset of `live` in struct sf_group (crates/agent/src/layout/abi.h).
 pub(super) const LIVE: usize = 776;
-/// Offset in `sf_calls` of the kind of write's second argument (crates/agent/src/calls.h, struct sf_call).
+/// Offset in `sf_calls` of the kind of write's second argument (crates/agent/src/tables/tables.h, struct sf_call).
 pub(super) const WRITE_ROW: usize = 72 + 12 + 8;
 
 /// Flips in what protects: found by campaigns (`make campaign`), each kept as one case.

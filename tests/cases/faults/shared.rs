@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The page in which processes that share memory take turns (crates/agent/src/domain.c): the next ticket stands first.
+/// The page in which processes that share memory take turns (crates/agent/src/memory/domain.c): the next ticket stands first.
 pub(super) const DOMAIN: u64 = 0x2a18_0000_0000;
 
 /// Three replicas of a process that shares memory with others are repaired with what they share. With two the tree stops unless

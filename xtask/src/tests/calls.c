@@ -1,4 +1,4 @@
-#include "calls.h"
+#include "tables.h"
 #include <asm/errno.h>
 #define CALL(nr, name, class, handler, err, a0, a1, a2, a3, a4, a5, note) \
 	[nr] = { #name, SF_##class, SF_H_##handler, err, { a0, a1, a2, a3, a4, a5 }, note },

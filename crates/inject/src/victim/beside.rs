@@ -16,7 +16,7 @@ pub(super) const ALL: [&str; 7] = [
     "pair",
 ];
 
-/// What the agent runs while everybody is paused (crates/agent/src/log.c, recover.c, epoch.c).
+/// What the agent runs while everybody is paused (crates/agent/src/vote/log.c, recover.c, epoch.c).
 const REPAIR: [&str; 9] = [
     "sf_pause",
     "sf_send",

@@ -17,7 +17,7 @@ use crate::models::Model;
 pub(super) const BYTES: [&str; 2] = ["agent-fixed", "agent-written"];
 pub(super) const LOG: [&str; 3] = ["control", "records", "window"];
 
-/// State that only injected faults use (crates/agent/src/flip.c).
+/// State that only injected faults use (crates/agent/src/faults/flip.c).
 const INJECTOR: [&str; 3] = ["sf_flip_stack", "vectors", "own"];
 /// Registers that hold a call's number and arguments.
 const ARGUMENTS: [&str; 6] = ["rax", "rdi", "rsi", "rdx", "r10", "r8"];

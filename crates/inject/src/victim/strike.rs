@@ -47,7 +47,7 @@ pub enum Whom {
 /// Where the sandbox writes down what was struck.
 pub(crate) const TOLD: &str = "struck";
 
-/// Addresses of the agent and the shared memory (crates/agent/src/abi.h).
+/// Addresses of the agent and the shared memory (crates/agent/src/layout/abi.h).
 const AGENT: Range<u64> = 0x2a00_0000_0000..0x2e10_0000_0000;
 const PAGE: u64 = 4096;
 const LOOK: Duration = Duration::from_micros(500);

@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use super::step::{Kind, Step, half, word};
 use crate::abi;
 
-/// struct sf_line (crates/agent/src/storage.h).
+/// struct sf_line (crates/agent/src/pair/storage.h).
 const LINE: usize = 92;
 const OWN: usize = 36;
 const PEER: usize = 64;
-/// SF_R_PARK (crates/agent/src/abi.h).
+/// SF_R_PARK (crates/agent/src/layout/abi.h).
 const PARKED: u16 = 2048;
 
 /// A connection that a site can go on with.

@@ -188,7 +188,7 @@ impl Site {
         self.group()
             .order(self.acting(), cmd::SEND, 0, ANSWER)
             .ok_or("it does not answer")?;
-        // struct sf_transfer (agent.h): the event that it stands at, then the base of its log.
+        // struct sf_transfer (crates/agent/src/repair/transfer.h): the event that it stands at, then the base of its log.
         let base = self.group().get64(abi::OFF_TRANSFER + 8);
         if base > seq {
             return Err("its log begins behind the event".into());

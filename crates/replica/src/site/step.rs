@@ -2,7 +2,7 @@
 
 use super::{CLAIM_BYTES, NOTE_BYTES, RESULT_BYTES};
 
-/// SF_R_SPAWNED (crates/agent/src/abi.h).
+/// SF_R_SPAWNED (crates/agent/src/layout/abi.h).
 const SPAWNED: u16 = 4096;
 
 /// What a note is about (abi.h, `enum sf_note_kind`).

@@ -1,0 +1,543 @@
+/* Spawn: child processes (fork, vfork, clone, clone3). A process is a replica group of its own.
+ *
+ *   vfork:  all agree ──► leader clones ──► the child makes the leader's calls, in the leader's memory
+ *                                           followers run on as the child, in place
+ *           exec or exit ──► the leader comes back, publishes SF_R_SPAWNED for the event that the child has
+ *                            left by, and every replica goes on as the parent: sf_spawn_goes_on
+ *   fork:   all agree ──► leader asks for a group, forks, tells the number ──► each follower forks itself
+ *                         each copy maps the new group's memory in the place of the old one's, and waits
+ *
+ * What the child stores before exec is in the parent's memory, as vfork(2) has it: posix_spawn(3) finds its errno
+ * there. Nothing is copied, and no group is made for a child that only calls exec.
+ *
+ * Invariants
+ *  1. A leader is a child of the leader that made it; all others are children of the launcher and die with it.
+ *  2. Followers are copied from followers: a latent error of the leader does not spread.
+ *  3. While a child stands in for the leader, app.spawn holds what the parent goes on with, equally in all replicas.
+ *
+ * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces, pidfds, a TLS of the child's own, a child of
+ * vfork that makes another one; memory checks and snapshots while a child of vfork has not called exec.
+ * See vfork(2), clone(2), prctl(2) PR_SET_CHILD_SUBREAPER; docs/concepts/replication.md, "Children".
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define CLONE_VM 0x100ull
+#define CLONE_FILES 0x400ull
+#define CLONE_VFORK 0x4000ull
+#define CLONE_PARENT_SETTID 0x100000ull
+#define CLONE_CHILD_CLEARTID 0x200000ull
+#define CLONE_CHILD_SETTID 0x1000000ull
+#define CLONE_CLEAR_SIGHAND 0x100000000ull
+#define CSIGNAL 0xffull
+#define OF_VFORK (CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND)
+#define OF_FORK (CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | CLONE_CLEAR_SIGHAND)
+
+#define WCLONE 0x80000000u
+#define CLOSE_RANGE_UNSHARE 2
+#define PR_SET_PDEATHSIG 1
+#define SIG_IGN 1
+#define SHM_REMAP 040000u
+
+/* How often a copy looks whether it has become the launcher's child: its parent ends at once. */
+#define LOOKS 1000000
+
+static s64 raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
+{
+	u64 call[7] = { nr, a, b, c, d, e, f };
+	return sf_raw(call);
+}
+
+/* ---- what is asked for ---- */
+
+struct asked {
+	u64 flags, signal, stack, child_tid, parent_tid;
+};
+
+/* 0: the arguments cannot be read. */
+static int what_is_asked(u32 nr, const u64 a[6], struct asked *k)
+{
+	u64 c[11] = { 0 };
+	*k = (struct asked){ .signal = 17 /* SIGCHLD */ };
+	switch (nr) {
+	case NR_vfork: k->flags = CLONE_VM | CLONE_VFORK; return 1;
+	case NR_clone: *k = (struct asked){ a[0] & ~CSIGNAL, a[0] & CSIGNAL, a[1], a[3], a[2] }; return 1;
+	case NR_clone3:
+		if (a[1] < 64 || a[1] > sizeof c || sf_user_bytes(c, a[0], a[1]) < 0)
+			return 0;
+		*k = (struct asked){ c[0], c[4], c[5] ? c[5] + c[6] : 0, c[2], c[3] };
+		return !c[8] && !c[9] && !c[10]; /* numbers and control groups */
+	}
+	return 1;
+}
+
+static u8 class(u32 nr, const u64 a[6])
+{
+	struct asked k;
+	if (!what_is_asked(nr, a, &k))
+		return SF_REFUSE;
+	if (k.flags & CLONE_VM)
+		return (k.flags & CLONE_VFORK) && !(k.flags & ~OF_VFORK) ? SF_COMMIT : SF_REFUSE;
+	return k.flags & ~OF_FORK ? SF_REFUSE : SF_COMMIT;
+}
+
+const struct sf_call *sf_spawn_row(const struct sf_call *c, struct sf_call *own, u32 nr, const u64 a[6])
+{
+	*own = *c;
+	own->class = class(nr, a);
+	return own;
+}
+
+/* Whether a call makes a copy, which has memory in common with its parent where that is mapped shared. */
+int sf_spawn_shares(u32 nr, const u64 a[6])
+{
+	struct asked k;
+	return !app.spawn.active && what_is_asked(nr, a, &k) && (!(k.flags & CLONE_VM) || (G->options & SF_O_PAIR)) &&
+	       !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS));
+}
+
+/* ---- copies that are the launcher's children ---- */
+
+/* 0 in the copy; its number, or an errno. `share`: CLONE_FILES, CLONE_FS of the copy. */
+s64 sf_orphan(u64 share)
+{
+	static struct sf_orphan o;
+	memset(&o, 0, sizeof o);
+	o.outer.flags = CLONE_VM | CLONE_VFORK | share;
+	o.inner.flags = share;
+	u64 token = tls.secret ^ ~(u64)NR_clone3;
+	tls.token = token;
+	tls.selector = 1;
+	s64 between = sf_orphan_gate(&o, token);
+	if (between < 0)
+		return between;
+	if (between > 0) {
+		raw6(NR_wait4, (u64)between, 0, WCLONE, 0, 0, 0);
+		return o.pid;
+	}
+	for (u32 i = 0; raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != sf_boot.launcher_pid; i++) {
+		if (i > LOOKS)
+			raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
+		raw6(NR_sched_yield, 0, 0, 0, 0, 0, 0);
+	}
+	raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+	if (raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != sf_boot.launcher_pid)
+		raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	return 0;
+}
+
+/* ---- vfork ---- */
+
+static u8 vectors[16384] __attribute__((aligned(64)));
+/* The leader's own, while a child stands in for it. */
+static struct {
+	struct sf_siginfo pending[SF_HAND_MAX];
+	u32 n;
+	u64 wrote;
+} parent;
+
+static void remember(const struct sf_regs *r)
+{
+	struct sf_spawn *s = &app.spawn;
+	s->active = 1;
+	s->regs = *r;
+	s->mask = app.mask;
+	s->wait_mask = app.wait_mask;
+	s->has_wait_mask = app.has_wait_mask;
+	s->alt_sp = app.alt_sp;
+	s->alt_size = app.alt_size;
+	s->alt_flags = app.alt_flags;
+	s->pdeathsig = app.pdeathsig;
+	s->threads = app.threads;
+	app.threads = 0; /* none of them runs meanwhile */
+	memcpy(s->action, app.action, sizeof s->action);
+	s->kept = app.kept;
+	sf_fp_save(vectors);
+}
+
+static void recall(void)
+{
+	struct sf_spawn *s = &app.spawn;
+	app.mask = s->mask;
+	app.wait_mask = s->wait_mask;
+	app.has_wait_mask = s->has_wait_mask;
+	app.alt_sp = s->alt_sp;
+	app.alt_size = s->alt_size;
+	app.alt_flags = s->alt_flags;
+	app.pdeathsig = s->pdeathsig;
+	app.done_of_call = 0;
+	app.threads = s->threads;
+	memcpy(app.action, s->action, sizeof s->action);
+	app.kept = s->kept;
+	s->active = 0;
+}
+
+static void stand_in(u32 pid)
+{
+	store(&G->stand_in_inv, ~pid);
+	store(&G->stand_in, pid);
+}
+
+static void no_handlers(void)
+{
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		if (app.action[s].handler > SIG_IGN) {
+			memset(&app.action[s], 0, sizeof app.action[s]);
+			sf_kernel_action(s);
+		}
+}
+
+/* The child's first steps, in every replica. */
+NORETURN static void as_child(struct sf_regs *r, const struct asked *k)
+{
+	if (k->flags & CLONE_CLEAR_SIGHAND)
+		no_handlers();
+	r->rax = 0;
+	if (k->stack)
+		r->rsp = k->stack;
+	sf_leave(r);
+}
+
+static const struct sf_result *publish(struct sf_event *e, s64 ret, u64 aux)
+{
+	struct sf_result *res = sf_result_begin(e, ret);
+	res->aux = aux;
+	sf_result_end(res);
+	return res;
+}
+
+/* A follower waits for the leader's word; whoever is made anew meanwhile starts the event again. */
+static const struct sf_result *leaders_word(struct sf_event *e)
+{
+	const struct sf_result *done = sf_result_wait(e);
+	if (!done)
+		sf_stand_again(me.regs);
+	return done;
+}
+
+NORETURN static void returns(struct sf_event *e, const struct sf_result *done, struct sf_regs *r, s64 ret)
+{
+	sf_event_done(e, done);
+	r->rax = (u64)ret;
+	sf_leave(r);
+}
+
+NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct asked *k)
+{
+	const struct sf_result *done;
+	if (me.slot != 0) {
+		done = leaders_word(e);
+		if (done->ret < 0)
+			returns(e, done, r, done->ret);
+		remember(r);
+		sf_event_done(e, done);
+		as_child(r, k);
+	}
+	remember(r);
+	memcpy(parent.pending, me.pending, sizeof parent.pending);
+	parent.n = me.pending_n;
+	parent.wrote = me.wrote;
+	sf_signals_hold_all();
+	const s64 own = raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
+	const u64 call[7] = { NR_clone, CLONE_VM | CLONE_VFORK | k->signal, 0, 0, 0, 0, 0 };
+	const u64 token = tls.secret ^ ~call[0];
+	tls.token = token;
+	tls.selector = 1;
+	s64 pid = sf_spawn_gate(call, token);
+	if (pid < 0) {
+		recall();
+		done = publish(e, pid, 0);
+		sf_signals_release();
+		returns(e, done, r, pid);
+	}
+	/* The child: it must not outlive a parent that is killed, until exec. */
+	raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+	if (raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != own)
+		raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	stand_in((u32)raw6(NR_getpid, 0, 0, 0, 0, 0, 0));
+	me.pending_n = 0;
+	if (G->options & SF_O_SUD)
+		raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
+	tls.selector = 1;
+	sf_event_done(e, publish(e, 0, 0));
+	sf_signals_release();
+	as_child(r, k);
+}
+
+/* The leader again: its child has left its memory, by exec, by its own end, or because somebody killed it. Then the
+ * replicas are anywhere in its code, and come to their next event: that is the one it has left by. */
+void sf_spawned(s64 pid)
+{
+	static struct sf_regs r;
+	u32 others = G->live & ~1u;
+	stand_in(0);
+	memcpy(me.pending, parent.pending, sizeof parent.pending);
+	me.pending_n = parent.n;
+	me.wrote = parent.wrote;
+	me.guard = NULL;
+	me.interruptible = 0;
+	me.own_event = 0;
+	tls.abort = 0;
+	struct sf_event e = { .kind = SF_K_SYSCALL, .lockstep = 1 };
+	if (!sf_alone()) {
+		if (RESULT(me.next - me.base)->seq == me.next)
+			me.next++; /* killed before it had noted what it had published */
+		struct sf_claim_record *own = CLAIM(0, me.next);
+		if (own->seq != me.next && others) {
+			const struct sf_claim_record *o = CLAIM(__builtin_ctz(others), me.next);
+			while (load(&o->seq) != me.next && load(&G->alarm) == SF_A_QUIET)
+				sys0(NR_sched_yield);
+			if (o->kind != SF_K_SYSCALL)
+				sf_end(SF_E_REFUSED, SF_NR_SPAWN_DIED, 0, NULL);
+			sf_claim_as(o);
+		}
+		e.state = own->state;
+		e.bytes.a = own->bytes[0];
+		e.nr = own->nr;
+	}
+	e.seq = me.next;
+	recall();
+	r = app.spawn.regs;
+	me.regs = &r;
+	me.doing = SF_D_SYSCALL;
+	struct sf_result *res = sf_result_begin(&e, pid);
+	res->flags |= SF_R_SPAWNED;
+	sf_result_end(res);
+	sf_signals_release();
+	returns(&e, res, &r, pid);
+}
+
+/* A follower: the child is another process from here on, and this is the parent again. */
+void sf_spawn_goes_on(struct sf_event *e, const struct sf_result *done)
+{
+	static struct sf_regs r;
+	recall();
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		sf_kernel_action(s);
+	r = app.spawn.regs;
+	sf_fp_load(vectors);
+	returns(e, done, &r, done->ret);
+}
+
+/* Agreed: the child ends. Its parent goes on. */
+NORETURN static void child_exits(struct sf_event *e, s64 status)
+{
+	if (me.slot == 0)
+		for (;;)
+			sys1(NR_exit_group, status);
+	sf_spawn_goes_on(e, leaders_word(e));
+}
+
+/* A follower whose child dies by a signal that all have agreed on: the parent goes on at the next event. */
+void sf_spawn_dies(void)
+{
+	struct sf_event e = { .seq = me.next, .nr = NR_exit_group, .kind = SF_K_SYSCALL, .lockstep = 1 };
+	sf_arrive(&e, me.regs);
+	sf_spawn_goes_on(&e, leaders_word(&e));
+}
+
+/* ---- fork ---- */
+
+/* The group's memory, in the place of the one that this was copied from: by its number, since a program that has given up
+ * rights may not open the launcher's descriptors. */
+static int map_group(u64 id)
+{
+	return (u64)raw6(NR_shmat, id, SF_SHARED, SHM_REMAP, 0, 0, 0) == SF_SHARED;
+}
+
+/* A copy of a replica becomes one of a new group, which begins at its first event. */
+/* What this process has from its parent and does not go on with. */
+static void forget_parent(void)
+{
+	me.next = me.base = 1;
+	me.out = me.reset_pending = 0;
+	me.pending_n = 0;
+	me.made = me.retried = me.wrote = me.queries = 0;
+	me.snapshot_pid = 0;
+	me.snapshot_known = me.snapshot_remade = 0;
+	me.raised = me.restarted = me.poison = me.heard = me.hear = me.seek = 0;
+	me.fresh = me.reborn = me.renumbered = 0;
+	me.holds = me.courteous = me.spent = 0;
+	me.ready = 0;
+	me.own_event = 0;
+	app.own_events = 0;
+	app.done_of_call = 0;
+	app.pdeathsig = 0;
+	memset(app.kept.timer, 0, sizeof app.kept.timer);
+}
+
+/* The launcher says when the group is complete. */
+static void wait_for_group(struct sf_replica *own)
+{
+	store(&own->phase, SF_P_RUNNING);
+	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+	sys3(NR_futex, &G->launcher_bell, 1, 1);
+	static const s64 look[2] = { 0, 200 * 1000 * 1000 };
+	while (!load(&G->go)) {
+		sys4(NR_futex, &G->go, 0, 0, look);
+		if (sys2(NR_kill, sf_boot.launcher_pid, 0) == -ESRCH)
+			sys1(NR_exit_group, 121);
+	}
+}
+
+NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64 pid)
+{
+	const int pair = (G->options & SF_O_PAIR) != 0; /* two processes on two hosts, each a leader's child */
+	me.tables_apart = !pair;
+	if (me.tables_apart && me.slot != 0)
+		raw6(NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE, 0, 0, 0);
+	if (!map_group(fd))
+		raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
+	me.regs = r;
+	forget_parent();
+	sf_log_anew();
+	sf_flip_arm();
+	me.last_epoch_tsc = sf_tsc();
+	me.epoch_gap = G->epoch_tsc;
+	struct sf_replica *own = &G->slot[me.slot];
+	own->init_pid = (s32)raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
+	if (me.slot == 0 || pair) {
+		G->base = 1;
+		G->leader_pid = me.slot == 0 ? (u32)own->init_pid : (u32)pid;
+		store(&G->domain, app.domain);
+		store(&G->settled, app.map_settled);
+	} else
+		me.parent = sf_boot.launcher_pid;
+	if (pair) {
+		sf_pair_born();
+		if (me.slot != 0)
+			store(&own->done, me.next); /* a log that ends before its first event is done */
+	}
+	sf_arm();
+	if (k->flags & CLONE_CLEAR_SIGHAND)
+		no_handlers();
+	if (k->flags & CLONE_CHILD_SETTID)
+		sf_user_put(k->child_tid, &(s32){ me.slot == 0 ? own->init_pid : (s32)pid }, 4);
+	wait_for_group(own);
+	sf_threads_keep_current();
+	sf_kernel_mask();
+	r->rax = 0;
+	if (k->stack)
+		r->rsp = k->stack;
+	if (app.domain)
+		sf_baton(r);
+	sf_leave(r);
+}
+
+static void note_child(const struct asked *k, s64 pid)
+{
+	if (k->flags & CLONE_PARENT_SETTID)
+		sf_user_put(k->parent_tid, &(s32){ (s32)pid }, 4);
+}
+
+struct copied {
+	u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
+
+/* The secondary of a pair: a child of its own, under the number that the primary's has. */
+NORETURN static void fork_alike(struct sf_event *e, struct sf_regs *r, const struct asked *k)
+{
+	const struct sf_result *done = leaders_word(e);
+	const s64 pid = done->ret;
+	if (pid > 0 && me.role == SF_FOLLOWER) {
+		struct copied ca = { .exit_signal = k->signal };
+		sf_signals_hold_all();
+		s64 group = sf_rpc(SF_RPC_FORK, e->seq, 0, 0, 0, 0), own = group;
+		if (group >= 0) {
+			own = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+			tls.selector = 1;
+			if (own == 0)
+				begin(r, k, (u64)group, pid);
+			if (own < 0)
+				sf_rpc(SF_RPC_UNFORK, (u64)group, 0, 0, 0, 0);
+		}
+		if (own > 0)
+			sf_pair_bore((s32)pid, (s32)own);
+		else
+			me.poison = 1;
+		sf_signals_release();
+	}
+	if (pid > 0)
+		note_child(k, pid);
+	returns(e, done, r, pid);
+}
+
+NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct asked *k)
+{
+	const struct sf_result *done;
+	if (me.slot != 0 && (G->options & SF_O_PAIR))
+		fork_alike(e, r, k);
+	if (me.slot != 0) {
+		done = leaders_word(e);
+		const s64 pid = done->ret;
+		if (pid > 0) {
+			const u64 fd = done->aux;
+			s64 copy = me.role == SF_FOLLOWER ? sf_orphan(CLONE_FILES) : 1;
+			if (copy == 0)
+				begin(r, k, fd, pid);
+			if (copy < 0)
+				me.poison = 1;
+			note_child(k, pid);
+		}
+		returns(e, done, r, pid);
+	}
+	sf_signals_hold_all();
+	s64 fd = sf_rpc(SF_RPC_FORK, e->seq, 0, 0, 0, 0), pid = fd;
+	if (fd >= 0) {
+		struct copied ca = { .exit_signal = k->signal };
+		if (G->options & SF_O_PAIR)
+			sf_pair_grows();
+		pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+		tls.selector = 1;
+		if (pid == 0)
+			begin(r, k, (u64)fd, 0);
+		if (pid < 0)
+			sf_rpc(SF_RPC_UNFORK, (u64)fd, 0, 0, 0, 0);
+		else {
+			/* It may be killed before it says its number itself. */
+			store(&G->forked[me.forks++ % SF_FORKED_MAX], (u64)pid << 32 | (u32)fd);
+			note_child(k, pid);
+		}
+	}
+	struct sf_result *res = sf_result_begin(e, pid);
+	res->aux = (u64)fd;
+	if (pid > 0 && (G->options & SF_O_PAIR))
+		res->flags |= SF_R_SPAWNED;
+	sf_result_end(res);
+	sf_signals_release();
+	returns(e, res, r, pid);
+}
+
+/* Agreed, and about children: one is to be made, or one that stands in for the leader ends. Others go on as they are. */
+void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	struct asked k;
+	u32 refused = 0;
+	if (c->class == SF_REFUSE || me.stepping)
+		return;
+	if (app.spawn.active && (c->handler == SF_H_exit || c->handler == SF_H_exit_group))
+		child_exits(e, (s64)(a[0] & 0xff));
+	if (c->handler != SF_H_fork)
+		return;
+	what_is_asked(nr, a, &k);
+	/* vfork(2): the child has memory of its own, and its parent does not wait for it. */
+	if (G->options & SF_O_PAIR) {
+		k.flags &= ~(CLONE_VM | CLONE_VFORK);
+		if (sf_domain_refuses())
+			refused = SF_NR_PAIR_PROCESS;
+	} else if (G->options & SF_O_PROFILE)
+		refused = SF_NR_EXEC_COUNT;
+	else if (G->options & SF_O_SECCOMP)
+		refused = SF_NR_SPAWN_FILTER;
+	else if (G->options & SF_O_PRIV_NS)
+		refused = SF_NR_SPAWN_NUMBERS;
+	else if (app.spawn.active)
+		refused = SF_NR_SPAWN_NESTED;
+	else if (!(k.flags & CLONE_VM) && sf_domain_refuses())
+		refused = SF_NR_SPAWN_SHARED;
+	if (refused)
+		sf_end(SF_E_REFUSED, refused, 0, r);
+	if (k.flags & CLONE_VM)
+		spawn(e, r, &k);
+	fork(e, r, &k);
+}

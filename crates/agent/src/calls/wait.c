@@ -1,0 +1,217 @@
+/* Wait: calls that wait, interrupted and begun again.
+ *
+ * The launcher's nudge, a repair and a change of leader interrupt the leader's call without
+ * the program's knowledge. Begun again, the call must not wait for its whole limit anew, and
+ * what the kernel notes about the time left must reach the program once, at the end: the
+ * limit lives in a copy that is counted down, and the program's memory is written when the
+ * call is over. A signal that came meanwhile has found the program in its call, and ends it as
+ * signal(7) says. Which event began, and when, is noted in shared memory, for the next leader.
+ *
+ * Not covered: limits that live in the kernel (SO_RCVTIMEO, SO_SNDTIMEO) and limits on CPU
+ * clocks; these start anew. Absolute limits need none of this.
+ * See nanosleep(2), ppoll(2), select(2), restart_syscall(2).
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define SECOND 1000000000ull
+#define TIMER_ABSTIME 1
+
+/* signal(7), "Interruption of system calls and library functions by signal handlers". */
+#define AGAIN SF_WAITS
+#define ENDS (SF_WAITS | SF_WAITS_ENDS)
+#define LIMITED (SF_WAITS | SF_WAITS_ENDS | SF_WAITS_LIMIT)
+const u8 sf_waits[512] = {
+	[NR_read] = AGAIN,
+	[NR_write] = AGAIN,
+	[NR_open] = AGAIN,
+	[NR_ioctl] = AGAIN,
+	[NR_pread64] = AGAIN,
+	[NR_pwrite64] = AGAIN,
+	[NR_readv] = AGAIN,
+	[NR_writev] = AGAIN,
+	[NR_connect] = AGAIN,
+	[NR_accept] = AGAIN,
+	[NR_sendto] = AGAIN,
+	[NR_recvfrom] = AGAIN,
+	[NR_sendmsg] = AGAIN,
+	[NR_recvmsg] = AGAIN,
+	[NR_wait4] = AGAIN,
+	[NR_fcntl] = AGAIN,
+	[NR_flock] = AGAIN,
+	[NR_mq_timedsend] = AGAIN,
+	[NR_mq_timedreceive] = AGAIN,
+	[NR_waitid] = AGAIN,
+	[NR_openat] = AGAIN,
+	[NR_accept4] = AGAIN,
+	[NR_preadv] = AGAIN,
+	[NR_pwritev] = AGAIN,
+	[NR_sendmmsg] = AGAIN,
+	[NR_getrandom] = AGAIN,
+	[NR_preadv2] = AGAIN,
+	[NR_pwritev2] = AGAIN,
+	[NR_openat2] = AGAIN,
+	[NR_recvmmsg] = AGAIN | SF_WAITS_LIMIT,
+	[NR_futex] = AGAIN | SF_WAITS_LIMIT,
+	[NR_pause] = ENDS,
+	[NR_semop] = ENDS,
+	[NR_msgsnd] = ENDS,
+	[NR_msgrcv] = ENDS,
+	[NR_rt_sigsuspend] = ENDS,
+	[NR_poll] = LIMITED,
+	[NR_select] = LIMITED,
+	[NR_nanosleep] = LIMITED,
+	[NR_rt_sigtimedwait] = LIMITED,
+	[NR_semtimedop] = LIMITED,
+	[NR_clock_nanosleep] = LIMITED,
+	[NR_epoll_wait] = LIMITED,
+	[NR_pselect6] = LIMITED,
+	[NR_ppoll] = LIMITED,
+	[NR_epoll_pwait] = LIMITED,
+	[NR_epoll_pwait2] = LIMITED,
+};
+
+enum unit { NONE, MILLISECONDS, TIMEVAL, TIMESPEC };
+
+/* The call in progress: the leader makes one at a time. */
+static struct {
+	enum unit unit;
+	u32 arg; /* the argument that is the limit, or points to it */
+	u64 total, start;
+	u64 left_to; /* where the program wants what is left, or 0: written whatever the result */
+	u64 rest_to; /* ... written with EINTR only (nanosleep) */
+	s64 spec[2], rest[2];
+} w;
+
+static u64 now(void)
+{
+	s64 t[2] = { 0, 0 };
+	if (sf_boot.vdso_ok)
+		((s64(*)(u64, u64))sf_boot.vdso_clock_gettime)(1 /* CLOCK_MONOTONIC */, (u64)t);
+	else
+		sys2(NR_clock_gettime, 1, t);
+	return (u64)t[0] * SECOND + (u64)t[1];
+}
+
+u64 sf_now(void)
+{
+	return now();
+}
+
+static void limit(enum unit unit, u32 arg, u64 left_to)
+{
+	w.unit = unit;
+	w.arg = arg;
+	w.left_to = left_to;
+}
+
+/* Which argument is a relative limit. */
+static void find(u32 nr, const u64 *a)
+{
+	w.unit = NONE;
+	w.rest_to = 0;
+	switch (nr) {
+	case NR_poll: return limit(MILLISECONDS, 2, 0);
+	case NR_epoll_wait:
+	case NR_epoll_pwait: return limit(MILLISECONDS, 3, 0);
+	case NR_select: return limit(TIMEVAL, 4, a[4]);
+	case NR_pselect6: return limit(TIMESPEC, 4, a[4]);
+	case NR_ppoll: return limit(TIMESPEC, 2, a[2]);
+	case NR_recvmmsg: return limit(TIMESPEC, 4, a[4]);
+	case NR_epoll_pwait2: return limit(TIMESPEC, 3, 0);
+	case NR_semtimedop: return limit(TIMESPEC, 3, 0);
+	case NR_rt_sigtimedwait: return limit(TIMESPEC, 2, 0);
+	case NR_nanosleep: w.rest_to = a[1]; return limit(TIMESPEC, 0, 0);
+	case NR_clock_nanosleep:
+		/* CLOCK_REALTIME, MONOTONIC, BOOTTIME, TAI: as far as a sleep goes, one clock. */
+		if ((a[1] & TIMER_ABSTIME) || (a[0] != 0 && a[0] != 1 && a[0] != 7 && a[0] != 11))
+			return;
+		w.rest_to = a[3];
+		return limit(TIMESPEC, 2, 0);
+	case NR_futex:
+		if ((a[1] & 0x7f) == 0 /* FUTEX_WAIT */)
+			return limit(TIMESPEC, 3, 0);
+	}
+}
+
+/* The limit in nanoseconds; 0: none, no waiting at all, or one that the kernel will refuse. */
+static u64 read(const u64 *a)
+{
+	s64 t[2];
+	if (w.unit == MILLISECONDS)
+		return (s32)a[w.arg] > 0 ? (u64)(u32)a[w.arg] * 1000000 : 0;
+	if (!a[w.arg] || sf_user_bytes(t, a[w.arg], sizeof t) < 0)
+		return 0;
+	u64 unit = w.unit == TIMEVAL ? 1000 : 1;
+	/* 2^33 s are 272 years: more needs no counting down, and would overflow. */
+	if (t[0] < 0 || t[1] < 0 || t[0] >> 33 || (u64)t[1] * unit >= SECOND)
+		return 0;
+	return (u64)t[0] * SECOND + (u64)t[1] * unit;
+}
+
+static void write_left(u64 *a)
+{
+	u64 gone = now() - w.start;
+	u64 left = gone < w.total ? w.total - gone : 0;
+	switch (w.unit) {
+	case MILLISECONDS: a[w.arg] = (left + 999999) / 1000000; break;
+	case TIMEVAL:
+		left += 999;
+		w.spec[0] = (s64)(left / SECOND);
+		w.spec[1] = (s64)(left % SECOND / 1000);
+		break;
+	default: w.spec[0] = (s64)(left / SECOND); w.spec[1] = (s64)(left % SECOND);
+	}
+}
+
+/* Before the call of an event, which may start again: call[1] is its first argument. */
+void sf_limit_begin(u64 seq, u32 nr, u64 call[7])
+{
+	u64 *a = call + 1;
+	int again = G->begun == seq;
+	find(nr, a);
+	if (w.unit == NONE)
+		return;
+	w.total = read(a);
+	if (!w.total) {
+		w.unit = NONE;
+		return;
+	}
+	if (!again)
+		G->begun_at = now();
+	w.start = G->begun_at;
+	write_left(a);
+	if (w.unit != MILLISECONDS)
+		a[w.arg] = (u64)w.spec;
+	if (w.rest_to)
+		a[nr == NR_nanosleep ? 1 : 3] = (u64)w.rest;
+}
+
+/* Before it is made again. */
+void sf_limit_again(u64 call[7])
+{
+	if (w.unit != NONE)
+		write_left(call + 1);
+}
+
+/* After it is over. */
+void sf_limit_end(s64 ret)
+{
+	if (w.unit == NONE)
+		return;
+	w.unit = NONE;
+	if (w.left_to)
+		sf_user_put(w.left_to, w.spec, sizeof w.spec);
+	if (w.rest_to && ret == -EINTR)
+		sf_user_put(w.rest_to, w.rest, sizeof w.rest);
+}
+
+/* A signal has ended the call between two attempts to make it. */
+void sf_limit_cut(u64 seq, u32 nr, const u64 a[6])
+{
+	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
+	sf_limit_begin(seq, nr, call);
+	w.rest[0] = w.spec[0];
+	w.rest[1] = w.spec[1];
+	sf_limit_end(-EINTR);
+}

@@ -1,0 +1,237 @@
+/* Ward: a child that goes on under a new leader while its parent lives.
+ *
+ *   launcher ──► a ward: this child has a keeper (crates/replica, ward.rs)
+ *   the child's leader is killed ──► the parent's agent reaps it, unseen by the program, and leaves a proxy in its place:
+ *                                    a child of the same number
+ *                                ──► the launcher makes the leader again, under another number
+ *   signals to the proxy ──► the new leader;  the new leader's end ──► the proxy's end
+ *
+ * So wait(2), SIGCHLD, kill(2) and the number of the child stay the kernel's. The parent's agent looks where a child's end
+ * can show: at SIGCHLD, in what wait4(2) and waitid(2) answer, and at the launcher's nudge.
+ *
+ * Invariants
+ *  1. A death is kept from the program only if it is by SIGKILL, of a child that is a ward, and once.
+ *  2. Where there can be no proxy, the launcher is told and stops the tree.
+ *
+ * Not covered: stops of the new leader, which the parent does not see; its CPU time, which is the proxy's.
+ * See clone3(2) set_tid, wait(2), rt_sigqueueinfo(2); docs/concepts/replication.md, "Children".
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define SIGKILL 9
+#define SIGCHLD 17
+#define CLD_KILLED 2
+#define P_PID 1
+#define P_ALL 0
+#define WNOHANG 1
+#define WEXITED 4u
+#define WNOWAIT 0x01000000u
+#define ANY_CHANGE (WEXITED | 2 /* WSTOPPED */ | 8 /* WCONTINUED */ | WNOHANG | WNOWAIT)
+#define RLIMIT_CORE 4
+#define FORWARDED (0x5346 << 16) /* signal.c */
+
+/* The call that was under way has the death that a handler came to know of. */
+static u8 owed[SF_WARDS_MAX];
+
+static s64 raw4(u64 nr, u64 a, u64 b, u64 c, u64 d)
+{
+	u64 call[7] = { nr, a, b, c, d, 0, 0 };
+	return sf_raw(call);
+}
+
+static struct sf_ward *ward_of(s32 pid)
+{
+	for (u32 i = 0; i < SF_WARDS_MAX; i++) {
+		struct sf_ward *w = &G->ward[i];
+		u32 state = load(&w->state);
+		if ((state == SF_W_KEPT || state == SF_W_PROXY) && w->pid == pid && w->pid_inv == ~(u32)pid)
+			return w;
+	}
+	return NULL;
+}
+
+/* ---- the proxy ---- */
+
+NORETURN static void end_as(u32 status)
+{
+	const u32 signal = status & 0x7f;
+	if (signal) {
+		const u64 no_core[2] = { 0, 0 }, none = 0, by_default[4] = { 0 };
+		raw4(NR_prlimit64, 0, RLIMIT_CORE, (u64)no_core, 0);
+		raw4(NR_rt_sigaction, signal, (u64)by_default, 0, 8);
+		raw4(NR_rt_sigprocmask, 2, (u64)&none, 0, 8);
+		raw4(NR_kill, (u64)raw4(NR_getpid, 0, 0, 0, 0), signal, 0, 0);
+	}
+	for (;;)
+		raw4(NR_exit_group, signal ? 128 + signal : status >> 8, 0, 0, 0);
+}
+
+/* Holds nothing but its number: passes on what is sent to it, and ends as the launcher says. */
+NORETURN static void be_proxy(struct sf_ward *w)
+{
+	static const s64 look[2] = { 0, 200 * 1000 * 1000 };
+	const u64 all = ~0ull;
+	struct sf_siginfo i;
+	raw4(NR_close_range, 0, ~0u, 0, 0);
+	raw4(NR_munmap, 0, SF_BASE, 0, 0);
+	raw4(NR_munmap, SF_SHARED + SF_SHARED_BYTES, 0x7ffffffff000ull - SF_SHARED - SF_SHARED_BYTES, 0, 0);
+	for (;;) {
+		s64 s = raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8);
+		if (load(&w->state) == SF_W_ENDED)
+			end_as(w->status);
+		if (raw4(NR_kill, (u64)sf_boot.launcher_pid, 0, 0, 0) == -ESRCH)
+			end_as(SIGKILL);
+		s32 leader = w->leader;
+		if (s <= 0 || leader <= 1 || w->leader_inv != ~(u32)leader)
+			continue;
+		if (i.code != -1 /* SI_QUEUE */ || (u32)i.err >> 16 != FORWARDED >> 16) {
+			i.err = FORWARDED | (i.code & 0xffff);
+			i.code = -1;
+		}
+		if (raw4(NR_rt_sigqueueinfo, (u64)leader, (u64)s, (u64)&i, 0) == -EPERM)
+			raw4(NR_kill, (u64)leader, (u64)s, 0, 0);
+	}
+}
+
+/* The leader of a ward was killed: its number goes to a proxy. */
+static void leave_proxy(struct sf_ward *w)
+{
+	struct {
+		u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+	} ca = { .exit_signal = SIGCHLD };
+	const u32 armed = tls.selector;
+	s32 number = w->pid;
+	ca.set_tid = (u64)&number;
+	ca.set_tid_size = 1;
+	s64 pid = raw4(NR_clone3, (u64)&ca, sizeof ca, 0, 0);
+	if (pid == 0)
+		be_proxy(w);
+	tls.selector = armed;
+	store(&w->state, pid == number ? SF_W_PROXY : SF_W_FAILED);
+}
+
+/* ---- the parent ---- */
+
+/* It has died by SIGKILL: nobody hears of that. A handler may come to know of it at any time, and once is enough. */
+static void died(struct sf_ward *w)
+{
+	const u64 all = ~0ull;
+	u64 old = 0;
+	sys4(NR_rt_sigprocmask, 0, &all, &old, 8);
+	if (w->state == SF_W_KEPT) {
+		if (sys4(NR_wait4, w->pid, 0, WNOHANG, 0) != w->pid)
+			owed[w - G->ward] = me.interruptible != 0;
+		leave_proxy(w);
+	}
+	sys4(NR_rt_sigprocmask, 2, &old, 0, 8);
+}
+
+/* The launcher has seen that the leader of a ward is gone, whose parent may hear of it late. */
+void sf_wards_look(void)
+{
+	for (u32 n = 0; n < SF_WARDS_MAX; n++) {
+		struct sf_ward *w = &G->ward[n];
+		struct sf_siginfo i = { 0 };
+		if (load(&w->state) != SF_W_KEPT || w->pid_inv != ~(u32)w->pid || w->pid <= 1)
+			continue;
+		s64 r = sf_sys(NR_waitid, P_PID, (u64)w->pid, (u64)&i, WEXITED | WNOHANG | WNOWAIT, 0, 0);
+		if (r == -ECHILD || (r == 0 && i.signo && i.code == CLD_KILLED && (s32)i.words[1] == SIGKILL))
+			died(w);
+	}
+}
+
+/* SIGCHLD, in the handler of the leader. 1: the program does not hear of it; else `i` may be of another child, whose own the
+ * kernel has left out for this one. */
+int sf_ward_takes(struct sf_siginfo *i)
+{
+	struct sf_ward *w;
+	struct sf_siginfo other = { 0 };
+	if (i->signo != SIGCHLD || i->code != CLD_KILLED || (s32)i->words[1] != SIGKILL || !(w = ward_of((s32)i->words[0])) ||
+	    w->state != SF_W_KEPT)
+		return 0;
+	died(w);
+	if (sf_sys(NR_waitid, P_ALL, 0, (u64)&other, ANY_CHANGE, 0, 0) < 0 || !other.signo)
+		return 1;
+	*i = other;
+	return 0;
+}
+
+static struct {
+	s32 status;
+	u32 spare;
+	struct sf_siginfo info;
+} own;
+
+/* Leader: whether what a call answers is looked at before the program has it, since a child may become a ward meanwhile. */
+int sf_ward_may_show(u32 nr)
+{
+	return (nr == NR_wait4 || nr == NR_waitid) && !sf_alone() && !(G->options & SF_O_PAIR);
+}
+
+/* Before it: `to` are its arguments. */
+void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6])
+{
+	memcpy(to, a, 6 * sizeof *a);
+	memset(&own, 0, sizeof own);
+	memset(owed, 0, sizeof owed);
+	to[nr == NR_wait4 ? 1 : 2] = nr == NR_wait4 ? (u64)&own.status : (u64)&own.info;
+}
+
+/* Whether a child's end is to stay unknown. */
+static int hides(s32 pid, int by_kill, int for_good)
+{
+	struct sf_ward *w = ward_of(pid);
+	if (!w)
+		return 0;
+	if (by_kill && w->state == SF_W_KEPT) {
+		died(w);
+		return 1;
+	}
+	if (by_kill && owed[w - G->ward]) {
+		owed[w - G->ward] = 0;
+		return 1;
+	}
+	if (!for_good)
+		return 0;
+	/* By itself; or somebody has killed its proxy, and so means the leader. */
+	const s32 leader = w->leader;
+	if (w->state == SF_W_PROXY && leader > 1 && w->leader_inv == ~(u32)leader)
+		sys2(NR_kill, leader, SIGKILL);
+	store(&w->state, SF_W_GONE);
+	return 0;
+}
+
+/* The call was not made, as far as the program knows. */
+static s64 hidden(void)
+{
+	me.made = 0;
+	store(&G->slot[0].made, 0);
+	return SF_NOT_MADE;
+}
+
+/* After it: what the program is told. */
+s64 sf_ward_answers(u32 nr, const u64 a[6], s64 r)
+{
+	if (r < 0)
+		return r;
+	if (nr == NR_wait4) {
+		const u32 signal = own.status & 0x7f;
+		if (r > 0 && signal != 0x7f && hides((s32)r, signal == SIGKILL, 1))
+			return hidden();
+		return r > 0 && a[1] && sf_user_put(a[1], &own.status, 4) ? -EFAULT : r;
+	}
+	const struct sf_siginfo *i = &own.info;
+	const int ends = i->signo && i->code >= 1 && i->code <= 3;
+	if (ends && hides((s32)i->words[0], i->code == CLD_KILLED && (s32)i->words[1] == SIGKILL, !(a[3] & WNOWAIT)))
+		return hidden();
+	/* The kernel stores six words, and not what lies between. */
+	return a[2] && (sf_user_put(a[2], i, 12) || sf_user_put(a[2] + 16, i->words, 12)) ? -EFAULT : r;
+}
+
+/* A leader that was made again is the launcher's child, and tells its program the parent that this had before. */
+int sf_ward_parent(s64 *pid)
+{
+	*pid = G->parent;
+	return me.reborn && G->parent > 1 && G->parent_inv == ~(u32)G->parent && sys2(NR_kill, G->parent, 0) == 0;
+}

@@ -1,0 +1,89 @@
+/* Memory: the program's mappings, and what it has in common with others. */
+#ifndef SF_MEMORY_H
+#define SF_MEMORY_H
+
+#include "layout/state.h"
+#include "tables/tables.h"
+
+/* memory.c: calls that every replica executes on its own address space, at equal addresses */
+s64 sf_mlockall(u64 flags); /* mlockall(2), which generic treatment would have lock the log as well */
+s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced);
+void sf_apply_patch(const u8 *plan, u32 len);
+void sf_heap_settle(u32 nr, const u64 a[6]);
+void sf_heap_is(u64 brk, u64 end);
+
+/* private.c: physical copies of memory that replicas would otherwise share */
+void sf_privatise(u64 from, u64 to, u64 prot, int file);
+s64 sf_privatise_all(void);
+
+/* shared.c: files mapped shared */
+struct sf_shared_file {
+	u64 dev, ino;
+	s32 hold;
+	u32 flags;
+	u64 size;
+	s32 copy[SF_SLOTS_MAX]; /* of a segment: the number of each follower's */
+};
+#define SF_SHARED_PLAIN 1 /* map it as if it were private */
+s64 sf_shared_mmap(const u64 a[6], s64 forced);
+const struct sf_shared_file *sf_shared_found(void);
+void sf_shared_given(const struct sf_shared_file *);
+int sf_shared_is_zero(void);
+s64 sf_shared_allows(u32 nr, const u64 a[6]);
+s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret);
+int sf_shared_before(const struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
+int sf_shared_fault(const struct sf_regs *);
+int sf_shared_waits_in_vain(const u64 a[6]);
+void sf_shared_hash(struct sf_hash *);
+void sf_shared_undo(void);
+u64 sf_shared_part(u64 from, u64 to, int *view);
+s64 sf_with_own_table(void (*)(void));
+s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n);
+NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
+int sf_shared_all_written(const struct sf_regs *);
+int sf_shared_may_join(const void **table, u32 *bytes);
+s64 sf_shared_joins(const void *table, u32 bytes);
+int sf_shared_is_segment(struct sf_shared_file *);
+
+/* settle.c: small files that others write to as well */
+u32 sf_settle_wanted(u32 flags, u64 len);
+void sf_settle_merge(u64 *to, const u64 *from, const u64 *base);
+int sf_settle_differs(const struct sf_map *, u64 page);
+u32 sf_settle_due(void);
+void sf_settle_written(const struct sf_map *, u64 page);
+void sf_settle(struct sf_regs *);
+int sf_settle_there(struct sf_regs *);
+
+/* segment.c: files of /dev/shm that processes of a tree map by their names */
+void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
+int sf_segment_of_site(u64 fd);
+int sf_segment_asks(const u64 a[6], struct sf_shared_file *);
+int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);
+s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *);
+s64 sf_segments_anew(void);
+s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *);
+
+/* domain.c: processes that share writable memory */
+s64 sf_domain_init(void);
+void sf_domain_changed(u32 nr, const u64 a[6], s64 ret);
+int sf_domain_word(u64 at);
+int sf_domain_before_fork(struct sf_regs *);
+int sf_domain_ready(struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
+int sf_domain_refuses(void);
+void sf_domain_call(const struct sf_call *, u32 nr, const u64 a[6], struct sf_regs *);
+void sf_domain_after(struct sf_regs *);
+void sf_domain_made(const u64 a[6], s64 id);
+void sf_domain_named(const u64 a[6], s64 ret);
+s64 sf_domain_attach(const u64 a[6], s64 forced);
+s64 sf_domain_detach(const u64 a[6]);
+s64 sf_domain_adopt(const struct sf_map *, const struct sf_shared_file *);
+u64 sf_domain_id(void);
+void sf_baton_give(void);
+int sf_baton_wanted(void);
+void sf_baton(struct sf_regs *);
+void sf_baton_back(struct sf_regs *);
+s64 sf_baton_inherit(u32 slot);
+void sf_baton_is_of(u32 slot);
+void sf_domain_of_site(u32 site);
+
+#endif

@@ -1,0 +1,174 @@
+/* Segment: files of /dev/shm that processes of a tree make, and map by their names.
+ *
+ *   open(O_CREAT|O_EXCL) in a tmpfs ──► the launcher remembers the file: it is the tree's own
+ *   mmap(MAP_SHARED) of it          ──► the launcher has one copy for each follower index
+ *                                       leader: the file itself      follower r: copy r, attached by its number
+ *
+ * So a process that was made before the file was, and that learns its name, finds at every index what the others of that
+ * index have stored (shm_open(3), sem_open(3), PostgreSQL's parallel workers). Copies are System V segments that are
+ * marked as removed: a process attaches one by its number whatever rights it has given up, and none outlives the tree.
+ *
+ * A program that is one process alone maps such a file as any other (shared.c), which keeps its repair; at a fork the
+ * mapping becomes a segment.
+ *
+ * In a pair each site has the file itself, made and mapped by its own processes.
+ *
+ * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file.
+ * See shm_overview(7), tmpfs(5); crates/replica/src/segments.rs.
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define PAGE 4096ull
+#define TREE ((struct sf_tree *)SF_TREE)
+#define O_CREAT 0100u
+#define O_EXCL 0200u
+#define PROT_READ 1
+#define PROT_WRITE 2
+#define MREMAP_MAYMOVE 1
+#define MREMAP_FIXED 2
+#define IPC_STAT 2u
+#define TMPFS 0x01021994u
+#define SEGMENT_STAGE (SF_DOMAIN + (1ull << 30))
+#define STAGE_BYTES (30ull << 30) /* up to SF_STAGE */
+
+static u64 up(u64 n)
+{
+	return (n + PAGE - 1) & ~(PAGE - 1);
+}
+
+static int failed(s64 r)
+{
+	return (u64)r > -4096ull;
+}
+
+static int is_tmpfs(u64 fd)
+{
+	s64 f[15];
+	return sys2(NR_fstatfs, fd, f) == 0 && (u32)f[0] == TMPFS;
+}
+
+/* Leader, and both sites of a pair: a file has been opened. One that did not exist is the program's own. */
+void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
+{
+	const u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : 0;
+	u64 st[18]; /* struct stat: device and inode come first */
+	if (fd < 0 || (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL) || !is_tmpfs((u64)fd) || sys2(NR_fstat, fd, st) < 0)
+		return;
+	if (!(G->options & SF_O_PAIR)) {
+		sf_rpc(SF_RPC_MADE, st[0], st[1], 0, 0, 0);
+		return;
+	}
+	u64 *made = TREE->made[__atomic_fetch_add(&TREE->made_n, 1, __ATOMIC_SEQ_CST) % SF_TREE_MADE];
+	store(&made[0], st[0]);
+	store(&made[1], st[1]);
+}
+
+/* In a pair: whether a descriptor is one of such a file. Each site has its own, which its processes map: one at a time runs. */
+int sf_segment_of_site(u64 fd)
+{
+	u64 st[18];
+	if (!is_tmpfs(fd) || sys2(NR_fstat, fd, st) < 0)
+		return 0;
+	for (u32 i = 0; i < SF_TREE_MADE; i++)
+		if (load(&TREE->made[i][0]) == st[0] && load(&TREE->made[i][1]) == st[1])
+			return 1;
+	return 0;
+}
+
+/* Leader: takes the numbers of the copies from where the launcher has put them, and checks them. */
+static int take_copies(struct sf_shared_file *f, s64 sum)
+{
+	u64 crc = 0xffffffff, word; /* CRC32C, as crates/replica/src/supervise/mod.rs, let_share */
+	for (u32 s = 0; s < SF_SLOTS_MAX; s++)
+		f->copy[s] = load(&G->segment_ids[s]);
+	f->size = (u64)(u32)f->copy[0] * PAGE;
+	for (u32 s = 0; s < SF_SLOTS_MAX; s += 2) {
+		memcpy(&word, &f->copy[s], sizeof word);
+		__asm__("crc32q %1, %0" : "+r"(crc) : "r"(word));
+	}
+	return (u32)~crc == (u32)sum;
+}
+
+/* Leader: whether the file is to be memory that processes share from here on. `fd`: its own descriptor, or the launcher's
+ * (SF_SEGMENT_HELD), where SF_SEGMENT_NAMELESS says that only this program's processes can reach it. Negative: it is, and
+ * cannot be. */
+int sf_segment_wanted(u64 fd, struct sf_shared_file *f, u64 end, u64 how)
+{
+	for (u32 tries = 0; tries < 3; tries++) {
+		s64 r = sf_rpc(SF_RPC_SEGMENT, fd, f->dev, f->ino, sf_domain_id(), up(end) | how);
+		if (r <= SF_SEGMENT_NAMELESS)
+			return (int)r;
+		if (take_copies(f, r)) {
+			f->flags = SF_M_KNOWN | SF_M_SEGMENT;
+			f->hold = -1;
+			return 1;
+		}
+	}
+	return -EIO;
+}
+
+/* Leader, before a mapping: see above. 1: it is one. */
+int sf_segment_asks(const u64 a[6], struct sf_shared_file *f)
+{
+	if (!is_tmpfs((u32)a[4]) || f->size > STAGE_BYTES)
+		return 0;
+	int r = sf_segment_wanted((u32)a[4], f, a[5] + a[1], app.domain ? SF_SEGMENT_NOW : 0);
+	if (r < 0)
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_NAMED, r, me.regs);
+	return r;
+}
+
+/* Part of a segment of `whole` bytes, at `at`: all of it is attached where the program has nothing. */
+static s64 attach_part(s32 id, u64 whole, u64 offset, u64 bytes, u64 at, u64 prot)
+{
+	const u64 part = SEGMENT_STAGE + offset, end = SEGMENT_STAGE + up(whole);
+	s64 r = sf_sys(NR_shmat, (u64)id, SEGMENT_STAGE, 0, 0, 0, 0);
+	if (failed(r))
+		return r;
+	r = sf_sys(NR_mremap, part, up(bytes), up(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, at, 0);
+	if (offset)
+		sys2(NR_munmap, SEGMENT_STAGE, offset);
+	if (part + up(bytes) < end)
+		sys2(NR_munmap, part + up(bytes), end - part - up(bytes));
+	if (!failed(r) && prot != (PROT_READ | PROT_WRITE) && failed(sys3(NR_mprotect, at, up(bytes), prot)))
+		return -ENOMEM;
+	return r;
+}
+
+/* A follower's: part of its copy. A copy is as long as the file, and the launcher refuses what reaches behind its end. */
+static s64 attach(const struct sf_shared_file *f, u64 offset, u64 bytes, u64 at, u64 prot)
+{
+	return attach_part(f->copy[me.slot], f->size, offset, bytes, at, prot);
+}
+
+/* A follower made anew, from the leader: in the place of the leader's segments, those of its own index. The launcher has
+ * listed them: how many, then of each address, bytes, offset, number and protection (crates/replica, domain.rs). */
+s64 sf_segments_anew(void)
+{
+	const u64 *l = (const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536);
+	u64 about[14]; /* struct shmid64_ds: the size comes behind the rights, six words */
+	for (u64 i = 0; i < l[0]; i++) {
+		const u64 *m = l + 1 + 5 * i;
+		s64 r = sys3(NR_shmctl, m[3], IPC_STAT, about);
+		if (!failed(r))
+			r = up(about[6]) < m[2] + m[1] ? -EINVAL : attach_part((s32)m[3], about[6], m[2], m[1], m[0], m[4]);
+		if (failed(r))
+			return r;
+	}
+	return 0;
+}
+
+/* Every replica: the mapping itself. */
+s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *f)
+{
+	if (me.slot == 0)
+		return sys6(NR_mmap, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return attach(f, a[5], a[1], (u64)forced, a[2] & 7);
+}
+
+/* A view that has become a segment: the leader's mapping is the file's already. */
+s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *f)
+{
+	return me.slot == 0 ? 0 : attach(f, offset, to - from, from, prot);
+}

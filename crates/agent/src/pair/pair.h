@@ -1,0 +1,41 @@
+/* Pair: a program on two hosts, each with files of its own. */
+#ifndef SF_PAIR_H
+#define SF_PAIR_H
+
+#include "vote/vote.h"
+
+/* storage.c: a pair's files */
+#define PAIR ((struct sf_pair *)(SF_SHARED + SF_OFF_PAIR))
+#define NOTE(seq) (&PAIR->note[(seq) % SF_RING])
+u32 sf_pair_refuses(u32 nr, const u64 a[6]);
+void sf_pair_private(u32 nr, u64 a[6]);
+void sf_pair_before(u32 nr, const u64 a[6]);
+void sf_pair_note(struct sf_event *, struct sf_result *, u32 nr, const u64 a[6], s64 ret);
+int sf_pair_follow(struct sf_event *, const struct sf_call *, u32 nr, const u64 a[6], const struct sf_result *);
+void sf_pair_wait(struct sf_event *, const struct sf_result *, const struct sf_call *, const u64 a[6]);
+void sf_pair_init(void);
+int sf_pair_maps(u32 nr, const u64 a[6]);
+const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *, struct sf_call *own);
+s64 sf_pair_lead(int asked);
+void sf_pair_speak(void);
+
+/* crew.c: the processes of a pair's program */
+void sf_pair_bore(s32 number, s32 own);
+void sf_pair_born(void);
+void sf_pair_ends(void);
+s32 sf_pair_own(s32 number);
+s32 sf_pair_reaped(s32 own);
+s32 sf_pair_number(s32 own);
+void sf_pair_grows(void);
+s64 sf_pair_turn(struct sf_event *, u32 nr, const u64 a[6]);
+int sf_pair_turned(u32 nr, const u64 a[6], s64 ret);
+void sf_pair_leads(void);
+void sf_pair_end_turn(void);
+void sf_pair_bequeath(void);
+void sf_pair_exec(struct sf_event *, u32 nr, const u64 a[6]);
+
+/* join.c: the descriptors of a program that goes on alone, for a site that comes back */
+s64 sf_pair_give(void);
+s64 sf_pair_take(void);
+
+#endif

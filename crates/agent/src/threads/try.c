@@ -1,0 +1,414 @@
+/* Try: calls of the leader that may wait, made so that they do not.
+ *
+ * While other threads could go on (thread.c), a call of one of them must not stop all. So the leader
+ * asks first whether a descriptor is ready, or makes the call with its own flag for not waiting, and
+ * what would wait is parked. Nothing has happened then: the call is made again as a new event.
+ *
+ *   read, accept, recv, write, send ...   poll(2) first; what is sent to a pipe or a stream moves in parts
+ *   poll, select, epoll_wait              with no time; what they have stored is put back
+ *   nanosleep, clock_nanosleep            the agent's clock
+ *   connect                               without waiting; then as a write
+ *   wait4, waitid, flock, fcntl, semop, msgsnd, msgrcv, sigtimedwait
+ *                                         without waiting, and again every few milliseconds
+ *   futex, on a word of several processes without waiting, and again every few milliseconds: as if woken
+ *   pause, sigsuspend                     parked until a signal
+ *
+ * Not covered: opening a FIFO, ioctl(2) that wait, getrandom before the kernel has any, several
+ * processes that take from one blocking descriptor, messages of many parts to a full pipe: these stop
+ * all threads while they wait. SO_RCVTIMEO and SO_SNDTIMEO are not looked at while a thread is parked.
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define SECOND 1000000000ull
+#define RETRY 2000000ull /* nanoseconds */
+#define O_NONBLOCK 04000u
+#define MSG_DONTWAIT 0x40u
+#define POLLIN 1
+#define POLLOUT 4
+#define PIPE_PART 4096u /* a pipe that takes anything takes a page (pipe(7), PIPE_BUF) */
+
+enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES };
+
+/* The call in progress. */
+static struct {
+	enum undo undo;
+	u64 deadline, retry;
+	s64 none;      /* the result that means: it would have waited */
+	s64 none_too;
+	u32 cuts, part; /* it moves at most so much, and the rest later */
+	u64 saved_n;
+	s64 zero[2];
+	u8 saved[16384], ops[512];
+} q;
+
+static u64 limit_of(u64 at, u64 unit)
+{
+	s64 t[2];
+	if (!at || sf_user_bytes(t, at, sizeof t) < 0 || t[0] < 0 || t[0] >> 33)
+		return 0; /* none, or one that the kernel refuses */
+	return (u64)t[0] * SECOND + (u64)t[1] * unit;
+}
+
+/* 1: the call's time is over, or it has none. `left`: nanoseconds, if it has a limit. */
+static int is_over(int limited, u64 left)
+{
+	u64 before = sf_thread_now()->deadline, now = sf_now();
+	q.deadline = before ? before : limited ? now + left : 0;
+	return limited && q.deadline <= now;
+}
+
+static int nonblocking(u64 fd)
+{
+	s64 flags = sys3(NR_fcntl, fd, 3 /* F_GETFL */, 0);
+	return flags < 0 || (flags & O_NONBLOCK);
+}
+
+static int socket_type(u64 fd)
+{
+	u32 type = 0, bytes = sizeof type;
+	return sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, (u64)&type, (u64)&bytes, 0) == 0 ? (int)type : 0;
+}
+
+static int is_pipe(u64 fd)
+{
+	u32 st[36]; /* struct stat: st_mode is word 6 */
+	return sys2(NR_fstat, fd, st) == 0 && (st[6] & 0170000) == 0010000;
+}
+
+/* A write of much to a blocking descriptor: as much as goes at once. */
+static void in_parts(u32 nr, u64 call[7])
+{
+	if ((nr != NR_write && nr != NR_sendto) || call[3] <= PIPE_PART || nonblocking(call[1]))
+		return;
+	if (socket_type(call[1]) == 1 /* SOCK_STREAM */) {
+		u64 flags = nr == NR_sendto ? call[4] : 0;
+		if (nr == NR_write)
+			call[5] = call[6] = 0;
+		call[0] = NR_sendto;
+		call[4] = flags | MSG_DONTWAIT;
+		q.none = -EAGAIN;
+		q.cuts = 1;
+	} else if (is_pipe(call[1])) {
+		call[3] = PIPE_PART;
+		q.cuts = 1;
+	}
+}
+
+static enum sf_try ready(u32 nr, u64 call[7], int sends)
+{
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)call[1], sends ? POLLOUT : POLLIN, 0 };
+	u64 flags = nr == NR_sendto || nr == NR_recvfrom     ? call[4]
+		    : nr == NR_sendmsg || nr == NR_recvmsg   ? call[3]
+		    : nr == NR_recvmmsg || nr == NR_sendmmsg ? call[4]
+							     : 0;
+	if ((flags & MSG_DONTWAIT) || sys3(NR_poll, &p, 1, 0) != 0) {
+		if (sends && !(flags & MSG_DONTWAIT))
+			in_parts(nr, call);
+		if (nr == NR_recvfrom && (flags & 0x122) == 0x100 /* MSG_WAITALL, without MSG_PEEK and MSG_TRUNC */ &&
+		    socket_type(call[1]) == 1) {
+			call[4] |= MSG_DONTWAIT;
+			q.none = -EAGAIN;
+			q.cuts = 1;
+		}
+		return q.cuts ? SF_TRY_CHECK : SF_TRY_GO;
+	}
+	return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
+}
+
+static int save(u64 at, u64 n)
+{
+	if (q.saved_n + n > sizeof q.saved || sf_user_bytes(q.saved + q.saved_n, at, n) < 0)
+		return 0;
+	q.saved_n += n;
+	return 1;
+}
+
+static void put_back(u64 at, u64 n, u64 *from)
+{
+	sf_user_put(at, q.saved + *from, n);
+	*from += n;
+}
+
+static enum sf_try polls(u64 call[7], int limited, u64 left, u32 arg, u64 value)
+{
+	if (limited && !left)
+		return SF_TRY_GO; /* it asks for no time */
+	int over = is_over(limited, left);
+	call[arg] = value;
+	q.none = over ? 1 : 0; /* nothing is an answer when the time is over */
+	return over ? SF_TRY_GO : SF_TRY_CHECK;
+}
+
+static enum sf_try retries(s64 none, s64 none_too)
+{
+	q.none = none;
+	q.none_too = none_too;
+	q.retry = sf_now() + RETRY;
+	return SF_TRY_CHECK;
+}
+
+/* Semaphore operations, each with IPC_NOWAIT; one that has it already does not wait. */
+static enum sf_try semaphores(u64 call[7], u64 limit)
+{
+	u16 *op = (u16 *)q.ops;
+	u64 n = call[3];
+	if (n > sizeof q.ops / 6 || sf_user_bytes(q.ops, call[2], n * 6) < 0)
+		return SF_TRY_GO;
+	if (is_over(limit != 0, limit_of(limit, 1)))
+		return SF_TRY_GO;
+	for (u64 i = 0; i < n; i++) {
+		if (op[3 * i + 2] & 04000)
+			return SF_TRY_GO;
+		op[3 * i + 2] |= 04000;
+	}
+	call[2] = (u64)q.ops;
+	return retries(-EAGAIN, -EAGAIN);
+}
+
+/* A wait for a word of several processes. The kernel compares it, and nobody waits there: whoever wakes may find none, so
+ * one that was parked before goes on as if it had been woken (futex(2): a wake may be spurious). */
+static enum sf_try word(u64 call[7])
+{
+	const u32 op = (u32)call[2] & 0x7f;
+	const u64 limit = call[4];
+	if (op != 0 /* FUTEX_WAIT */ && op != 9 /* FUTEX_WAIT_BITSET */)
+		return SF_TRY_GO;
+	u64 left = limit_of(limit, 1);
+	if (op == 9 && limit) {
+		s64 now[2] = { 0, 0 };
+		sys2(NR_clock_gettime, call[2] & 256 /* FUTEX_CLOCK_REALTIME */ ? 0 : 1, now);
+		u64 is = (u64)now[0] * SECOND + (u64)now[1];
+		left = left > is ? left - is : 0;
+	}
+	int over = is_over(limit != 0, left);
+	call[4] = (u64)q.zero;
+	if (over)
+		return SF_TRY_GO;
+	if (sf_thread_now()->retry) {
+		q.undo = WAKES;
+		return SF_TRY_CHECK;
+	}
+	return retries(-ETIMEDOUT, -ETIMEDOUT);
+}
+
+/* Before the call; what is in `call` then is made. */
+/* A sleep by a clock that can be looked at. */
+static enum sf_try sleeps(u64 call[7])
+{
+	u64 at = limit_of(call[3], 1);
+	if (call[1] > 1 && call[1] != 7 && call[1] != 11)
+		return SF_TRY_GO; /* a clock of processor time, or none */
+	if (call[2] & 1 /* TIMER_ABSTIME */) {
+		s64 now[2] = { 0, 0 };
+		sys2(NR_clock_gettime, call[1], now);
+		u64 is = (u64)now[0] * SECOND + (u64)now[1];
+		at = at > is ? at - is : 0;
+	}
+	if (!at)
+		return SF_TRY_GO;
+	if (!is_over(1, at))
+		return SF_TRY_PARK;
+	call[2] = 0;
+	call[3] = (u64)q.zero;
+	return SF_TRY_GO;
+}
+
+/* Calls that wait for time to pass, or for a signal. */
+static enum sf_try waits_for_time(u32 nr, u64 call[7])
+{
+	const u64 zero = (u64)q.zero;
+	switch (nr) {
+	case NR_nanosleep:
+		if (!call[1] || !limit_of(call[1], 1))
+			return SF_TRY_GO;
+		if (!is_over(1, limit_of(call[1], 1)))
+			return SF_TRY_PARK;
+		call[1] = zero;
+		return SF_TRY_GO;
+	case NR_clock_nanosleep: return sleeps(call);
+	case NR_pause:
+	case NR_rt_sigsuspend: return SF_TRY_PARK;
+	case NR_rt_sigtimedwait: {
+		u64 left = limit_of(call[3], 1), limited = call[3] != 0;
+		if (limited && !left)
+			return SF_TRY_GO;
+		int over = is_over(limited != 0, left);
+		call[3] = zero;
+		return over ? SF_TRY_GO : retries(-EAGAIN, -EAGAIN);
+	}
+	}
+	return SF_TRY_GO;
+}
+
+/* Calls with a way of their own not to wait: it is made so, and again every few milliseconds. */
+static enum sf_try asks_again(u32 nr, u64 call[7])
+{
+	switch (nr) {
+	case NR_wait4:
+		if (call[3] & 1 /* WNOHANG */)
+			return SF_TRY_GO;
+		call[3] |= 1;
+		return retries(0, 0);
+	case NR_waitid:
+		if (call[4] & 1 || !call[3] || !save(call[3], 28))
+			return SF_TRY_GO;
+		call[4] |= 1;
+		q.undo = INFO;
+		return retries(0, 0);
+	case NR_flock:
+		if (call[2] & 4 /* LOCK_NB */)
+			return SF_TRY_GO;
+		call[2] |= 4;
+		return retries(-EAGAIN, -EAGAIN);
+	case NR_fcntl:
+		if ((u32)call[2] != 7 /* F_SETLKW */ && (u32)call[2] != 38 /* F_OFD_SETLKW */)
+			return SF_TRY_GO;
+		call[2]--;
+		return retries(-EAGAIN, -EACCES);
+	case NR_semop: return semaphores(call, 0);
+	case NR_semtimedop: {
+		u64 limit = call[4];
+		call[4] = 0;
+		return semaphores(call, limit);
+	}
+	case NR_msgsnd:
+		if (call[4] & 04000 /* IPC_NOWAIT */)
+			return SF_TRY_GO;
+		call[4] |= 04000;
+		return retries(-EAGAIN, -EAGAIN);
+	case NR_msgrcv:
+		if (call[5] & 04000)
+			return SF_TRY_GO;
+		call[5] |= 04000;
+		return retries(-ENOMSG, -ENOMSG);
+	}
+	return SF_TRY_GO;
+}
+
+/* Calls that wait for a descriptor. */
+static enum sf_try waits_for_descriptor(u32 nr, u64 call[7])
+{
+	const u64 zero = (u64)q.zero;
+	switch (nr) {
+	case NR_read:
+	case NR_readv:
+	case NR_accept:
+	case NR_accept4:
+	case NR_recvfrom:
+	case NR_recvmsg:
+	case NR_recvmmsg:
+	case NR_preadv2:
+	case NR_mq_timedreceive: return ready(nr, call, 0);
+	case NR_write:
+	case NR_writev:
+	case NR_sendto:
+	case NR_sendmsg:
+	case NR_sendmmsg:
+	case NR_pwritev2:
+	case NR_mq_timedsend: return ready(nr, call, 1);
+	case NR_poll:
+	case NR_ppoll:
+		if (!save(call[1], (u64)(u32)call[2] * 8))
+			return SF_TRY_GO;
+		q.undo = POLLS;
+		if (nr == NR_poll)
+			return polls(call, (s32)call[3] >= 0, (u64)(u32)call[3] * 1000000, 3, 0);
+		return polls(call, call[3] != 0, limit_of(call[3], 1), 3, zero);
+	case NR_select:
+	case NR_pselect6:
+		for (int i = 2; i < 5; i++)
+			if (call[i] && !save(call[i], ((u64)(u32)call[1] + 63) / 64 * 8))
+				return SF_TRY_GO;
+		q.undo = SELECTS;
+		return polls(call, call[5] != 0, limit_of(call[5], nr == NR_select ? 1000 : 1), 5, zero);
+	case NR_epoll_wait:
+	case NR_epoll_pwait: return polls(call, (s32)call[4] >= 0, (u64)(u32)call[4] * 1000000, 4, 0);
+	case NR_epoll_pwait2: return polls(call, call[4] != 0, limit_of(call[4], 1), 4, zero);
+	case NR_connect:
+		if (nonblocking(call[1]))
+			return SF_TRY_GO;
+		sys3(NR_fcntl, call[1], 4 /* F_SETFL */, sys3(NR_fcntl, call[1], 3, 0) | O_NONBLOCK);
+		q.undo = CONNECTS;
+		q.none = -EINPROGRESS;
+		q.none_too = -EALREADY;
+		return SF_TRY_CHECK;
+	}
+	return SF_TRY_GO;
+}
+
+enum sf_try sf_try(u32 nr, u64 call[7])
+{
+	q.undo = NOTHING;
+	q.deadline = q.retry = q.saved_n = q.cuts = 0;
+	q.none = q.none_too = SF_WOULD_WAIT;
+	q.zero[0] = q.zero[1] = 0;
+	switch (nr) {
+	case NR_futex: return word(call);
+	case NR_nanosleep:
+	case NR_clock_nanosleep:
+	case NR_pause:
+	case NR_rt_sigsuspend:
+	case NR_rt_sigtimedwait: return waits_for_time(nr, call);
+	case NR_wait4:
+	case NR_waitid:
+	case NR_flock:
+	case NR_fcntl:
+	case NR_semop:
+	case NR_semtimedop:
+	case NR_msgsnd:
+	case NR_msgrcv: return asks_again(nr, call);
+	}
+	return waits_for_descriptor(nr, call);
+}
+
+/* After it: what the program is told, or SF_WOULD_WAIT, and then nothing has happened. */
+s64 sf_tried(u32 nr, const u64 a[6], s64 r)
+{
+	u64 from = 0;
+	u32 info;
+	int none = r == q.none || r == q.none_too;
+	q.part = q.cuts && r > 0 && (u64)r < a[2];
+	switch (q.undo) {
+	case POLLS:
+		if (none)
+			put_back(a[0], (u64)(u32)a[1] * 8, &from);
+		break;
+	case SELECTS:
+		for (int i = 1; i < 4 && none; i++)
+			if (a[i])
+				put_back(a[i], ((u64)(u32)a[0] + 63) / 64 * 8, &from);
+		break;
+	case CONNECTS: sys3(NR_fcntl, a[0], 4 /* F_SETFL */, sys3(NR_fcntl, a[0], 3, 0) & ~(s64)O_NONBLOCK); break;
+	case INFO: /* nobody has changed its state: the number is 0 (waitid(2)) */
+		none = none && sf_user_bytes(&info, a[2] + 16, 4) == 0 &&
+		       !info; /* si_pid: behind four bytes that the kernel does not write */
+		if (none)
+			put_back(a[2], 28, &from);
+		break;
+	case WAKES: r = r == -ETIMEDOUT ? 0 : r; break;
+	case NOTHING: break;
+	}
+	if (!none)
+		return r;
+	(void)nr;
+	/* The kernel has acted, and nothing has come of it: no leader has to know. */
+	me.made = 0;
+	store(&G->slot[0].made, 0);
+	return SF_WOULD_WAIT;
+}
+
+int sf_try_cut(void)
+{
+	return (int)q.part;
+}
+
+/* How long the one that is parked waits. */
+void sf_try_until(u64 *deadline, u64 *retry)
+{
+	*deadline = q.deadline;
+	*retry = q.retry;
+}
