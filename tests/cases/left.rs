@@ -95,6 +95,14 @@ pub(crate) fn end(processes: &[Process]) {
     }
 }
 
+/// Whether a name holds the number of a process that lives: then it is that one's, and not left behind. A process that should
+/// have ended is found as a process. Small numbers count something else.
+fn is_in_use(name: &str) -> bool {
+    name.split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse::<u32>().ok())
+        .any(|pid| pid > 99 && Path::new(&format!("/proc/{pid}")).exists())
+}
+
 /// Places where a product could forget something. Only names that hold its own count: others use this machine too.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Places {
@@ -116,7 +124,7 @@ impl Places {
         ] {
             for entry in fs::read_dir(Path::new(dir)).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if name.contains("steadfast") {
+                if name.contains("steadfast") && !is_in_use(&name) {
                     names.insert(format!("{dir}/{name}"));
                 }
             }
