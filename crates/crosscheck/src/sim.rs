@@ -144,6 +144,8 @@ struct Group {
     born: u64,
     /// Who does nothing, and until when.
     silent: Option<(usize, u64)>,
+    /// Whose REPAIRs are struck, and where.
+    receiver: Option<(usize, u64)>,
     steps: u64,
 }
 
@@ -180,6 +182,7 @@ impl Group {
             keys: 40,
             born: plan.size as u64,
             silent: None,
+            receiver: None,
             steps: 0,
             plan,
         }
@@ -395,10 +398,14 @@ impl Group {
                             To::One(node) => self.replicas[other].node == node,
                         };
                         if other != who && meant && !self.replicas[other].crashed {
-                            self.network
-                                .entry((who, other))
-                                .or_default()
-                                .push_back(message.clone());
+                            let mut message = message.clone();
+                            if let Some((_, bit)) = self.receiver.filter(|(it, _)| *it == other)
+                                && self.outcome.replaced == 0
+                            {
+                                faults::spoil(&mut message, bit);
+                            }
+                            let queue = self.network.entry((who, other)).or_default();
+                            queue.push_back(message);
                         }
                     }
                 }

@@ -1,6 +1,7 @@
 //! Fig. 2 of the paper as tables, and the simulated group.
 
 mod backlog;
+mod given_up;
 
 use std::collections::BTreeMap;
 
@@ -575,10 +576,4 @@ fn a_report_that_is_hit_does_not_undo_a_vote() {
         let outcome = judged(&hostile(&[Class::Report, Class::Object], 1 << 32 | number));
         assert_eq!(outcome.replaced, 0, "run {number}");
     }
-}
-
-#[test]
-fn who_cannot_be_repaired_is_replaced() {
-    let outcome = judged(&hostile(&[Class::Repair, Class::Object], 1 << 32 | 376));
-    assert_eq!(outcome.replaced, 1);
 }

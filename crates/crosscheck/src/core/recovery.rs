@@ -17,6 +17,15 @@ const RETELL_TICKS_MAX: u32 = 256;
 const COPIES_TICKS: u32 = 4 * VOTE_TICKS;
 /// Times that everybody looks again at objects on which no vote decides, before they count as stuck.
 const LOOKS: usize = 4;
+/// Times that each member is asked before that counts as many.
+const ASKS: usize = 4;
+/// Ticks without anything that repairs, after which a replica gives up: a second. A burst of faults that hits every answer is shorter.
+const GIVE_UP_TICKS: u32 = 250;
+/// Why a replica gives up: something near it flips what it is sent, and a fresh process may have other memory.
+const CHANGED: &str =
+    "what others sent to repair it was other than what was voted for, again and again for a second";
+/// Why it gives up: its connections carry nothing, or the others have no copies any more.
+const UNANSWERED: &str = "no other replica has sent what is to repair it";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
@@ -35,6 +44,10 @@ pub(super) struct Recovery {
     pub(super) source: Option<Node>,
     /// Times that the others were asked for bytes of what is wrong here.
     pub(super) asks: usize,
+    /// Answers among them that were not what was voted for.
+    pub(super) refused: usize,
+    /// How old this was when something was repaired last.
+    pub(super) came: u32,
     /// Times that everybody was asked to look again at what no vote decides.
     pub(super) looks: usize,
     pub(super) age: u32,
@@ -237,7 +250,13 @@ impl Core {
         }
         if !recovery.wrong.is_empty() {
             // Longer each time, and all of it shorter than the others keep their copies.
-            let patience = ASK_AGAIN_TICKS << recovery.asks.min(4);
+            let many = recovery.asks > ASKS * self.members.len();
+            let hit = recovery.refused * 2 > recovery.asks;
+            let patience = if many && hit {
+                1
+            } else {
+                ASK_AGAIN_TICKS << recovery.asks.min(4)
+            };
             if recovery.asked.is_none_or(|ticks| ticks >= patience) {
                 // A source for the first wrong object, and with it for all on which that source is right.
                 let is_right = |node: &Node, i: usize| {
@@ -258,13 +277,13 @@ impl Core {
                     .filter(|node| *node != me && is_right(node, first))
                     .collect();
                 let others = speakers.iter().filter(|node| **node != me).count();
-                if recovery.asks > 4 * self.members.len() {
+                if many && recovery.age - recovery.came >= GIVE_UP_TICKS {
                     recovery.asked = Some(0);
                     // The group must go on without this replica. Where it could not, the objects are compared once more, at another place
                     // of the log: as they were at this one nobody has them any more.
                     if others >= quorum {
-                        self.out
-                            .push(Action::Replace(me, "no other replica could repair it"));
+                        let why = if hit { CHANGED } else { UNANSWERED };
+                        self.out.push(Action::Replace(me, why));
                     } else {
                         self.begin_anew(index);
                     }
@@ -429,9 +448,13 @@ impl Core {
         if !repaired.is_empty() {
             // Of large objects not all come at once, nor before the question is asked again: what counts is that something comes.
             recovery.asks = 0;
+            recovery.refused = 0;
+            recovery.came = recovery.age;
             recovery.asked = None;
         } else if recovery.source == Some(from) {
-            recovery.asked = None;
+            recovery.refused += 1;
+            // At once, of another replica; after many, with the next tick.
+            recovery.asked = (recovery.asks > ASKS * self.members.len()).then_some(0);
         } else {
             return;
         }
@@ -546,6 +569,8 @@ impl Recovery {
             asked: None,
             source: None,
             asks: 0,
+            refused: 0,
+            came: 0,
             looks: 0,
             age: 0,
         }

@@ -37,10 +37,13 @@ pub enum Class {
     Loss,
     /// A replica does nothing for a while, and nobody hears it: so slow is one whose machine is busy with something else.
     Silence,
+    /// Every REPAIR to one replica, until that is replaced: what it receives with changes all that comes.
+    Receiver,
 }
 
 impl Class {
-    /// Each that leaves 2f others that have nothing wrong and speak. Beside a silent one only faults are stood that are evident.
+    /// Each that leaves 2f others that have nothing wrong and speak. Beside a silent one only faults are stood that are evident; a receiver
+    /// that changes everything is made once in a run.
     pub const ALL: [Self; 11] = [
         Self::Object,
         Self::Digest,
@@ -73,6 +76,7 @@ impl Class {
             Self::Replies => "replies",
             Self::Loss => "loss",
             Self::Silence => "silence",
+            Self::Receiver => "receiver",
         }
     }
 }
@@ -112,6 +116,11 @@ impl Group {
                 let from = self.dice.below(self.plan.size);
                 let queue = self.network.get_mut(&(from, who));
                 queue.and_then(VecDeque::pop_front).is_some()
+            }
+            Class::Receiver => {
+                let made = self.receiver.is_none();
+                self.receiver.get_or_insert((who, bit));
+                made
             }
             Class::Silence if self.silent.is_some() || self.joining() => false,
             Class::Silence => {
@@ -271,6 +280,15 @@ impl Group {
             }
         }
         false
+    }
+}
+
+/// Strikes the first object of a REPAIR that has bytes.
+pub(super) fn spoil(message: &mut Message, bit: u64) {
+    if let Message::Repair { objects, .. } = message
+        && let Some(bytes) = objects.iter_mut().find_map(|(_, bytes)| bytes.as_mut())
+    {
+        flip(bytes, bit);
     }
 }
 
