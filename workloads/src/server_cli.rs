@@ -40,6 +40,9 @@ pub(crate) enum Action {
         /// Start each server with -t 1
         #[arg(long)]
         single_threaded: bool,
+        /// Test the server that runs at this address, with the files that any server of these commands passes
+        #[arg(long, value_name = "ADDRESS", conflicts_with = "single_threaded")]
+        at: Option<SocketAddr>,
         /// Seconds after which a test file is ended
         #[arg(long, default_value_t = 120)]
         limit: u64,
@@ -221,11 +224,12 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             server,
             variant,
             single_threaded,
+            at,
             limit,
         } => {
             let built = Builds::at(store.servers(), 1).find(by_name(server)?, variant)?;
             let limit = Duration::from_secs(*limit);
-            let results = suite::run(&built, *single_threaded, tests, limit, &mut |run| {
+            let results = suite::run(&built, *single_threaded, tests, *at, limit, &mut |run| {
                 let word = match run.end {
                     End::Passed => "passed",
                     End::Failed => "FAILED",

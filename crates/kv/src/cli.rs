@@ -83,6 +83,9 @@ pub(crate) struct Common {
     /// Milliseconds for which requests wait until there are --batch of them; 0: what has come by then is an entry.
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub(crate) batch_ms: u64,
+    /// Microseconds for which every replica computes with each request, so that benches have one that takes long.
+    #[arg(long, hide = true, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub(crate) work_us: u64,
 }
 
 /// More than [`BATCH_MAX`] would make an entry too large.
@@ -361,6 +364,8 @@ pub(crate) struct Replica {
     pub(crate) batch: usize,
     #[arg(long)]
     pub(crate) batch_ms: u64,
+    #[arg(long)]
+    pub(crate) work_us: u64,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -97,7 +97,7 @@ fn reply(path: &str, status: Option<Value>) -> (&'static str, String) {
 }
 
 /// Counters of the service and what they mean: (name in `status`, help).
-const COUNTERS: [(&str, &str); 13] = [
+const COUNTERS: [(&str, &str); 14] = [
     ("entries", "entries of the log that were executed"),
     ("requests", "requests that were executed"),
     ("mismatches", "entries at which replicas differed"),
@@ -119,6 +119,10 @@ const COUNTERS: [(&str, &str); 13] = [
     (
         "scrub_found",
         "objects that the scrubber found different in some replica",
+    ),
+    (
+        "disk_faults",
+        "files of --data that did not fit their check when this process began",
     ),
 ];
 

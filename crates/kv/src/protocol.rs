@@ -13,6 +13,8 @@ use crate::request::{Form, KEY_MAX, Request, VALUE_MAX, Verb};
 pub(crate) const VERSION: &str = concat!("1.6.18-steadfast-", env!("CARGO_PKG_VERSION"));
 /// Longest command line: a multi-get of a hundred longest keys fits many times.
 const LINE_MAX: usize = 1 << 16;
+/// Of a get: some thousand keys.
+const GET_LINE_MAX: usize = 1 << 20;
 /// The same of the service's own commands: a batch of a backup, in hexadecimal digits.
 const OWN_LINE_MAX: usize = 5 << 20;
 
@@ -51,6 +53,8 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
     let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
         let most = if input.starts_with(b"sf restore ") {
             OWN_LINE_MAX
+        } else if input.starts_with(b"get ") || input.starts_with(b"gets ") {
+            GET_LINE_MAX
         } else {
             LINE_MAX
         };
@@ -111,6 +115,9 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
         (b"delete", [key, rest @ ..]) => {
             let (rest, form) = form(rest);
             if !(rest.is_empty() || matches!(rest, [b"0"])) {
+                if form == Form::Silent {
+                    return Parsed::Answer(consumed, Vec::new());
+                }
                 return answer(
                     "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
                 );
@@ -139,6 +146,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
                         by,
                         seed: None,
                         expires: None,
+                        cas: None,
                         form,
                     },
                 ),
@@ -201,6 +209,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
                 .signed('N')
                 .map(|expires| (flags.number('J').unwrap_or(0), expires));
             let expires = flags.signed('T');
+            let cas = flags.number('C');
             let value = flags.has('v');
             Parsed::Request(
                 consumed,
@@ -210,6 +219,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
                     by,
                     seed,
                     expires,
+                    cas,
                     form: flags.form(value),
                 },
             )
@@ -235,6 +245,10 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
         }
         (b"quit", _) => Parsed::Local(consumed, Local::Quit),
         (b"shutdown", _) => answer("ERROR: shutdown not enabled"),
+        // A page in somebody's browser must not reach a server that it could not ask itself; as memcached, without a word.
+        (b"GET" | b"POST" | b"PUT" | b"DELETE", [.., last]) if last.starts_with(b"HTTP/") => {
+            Parsed::Close(Vec::new())
+        }
         _ => answer("ERROR"),
     }
 }
@@ -290,8 +304,13 @@ fn block(input: &[u8], consumed: usize, length: usize) -> Option<Result<(usize, 
 /// A value this large is read past, so that the connection goes on behind it; whoever announces more has lost its place.
 const SKIPPED_MAX: usize = 8 * VALUE_MAX;
 
-/// A value above the limit is read past without being kept.
-fn too_large(input: &[u8], consumed: usize, length: usize) -> Parsed {
+/// A value above the limit is read past without being kept. Where it was to take another one's place, that goes: it would be stale.
+fn too_large(
+    input: &[u8],
+    consumed: usize,
+    length: usize,
+    stale: Option<(Vec<u8>, Form)>,
+) -> Parsed {
     let whole = consumed.saturating_add(length).saturating_add(2);
     if input.len() < whole && length <= SKIPPED_MAX {
         return Parsed::Partial;
@@ -299,11 +318,17 @@ fn too_large(input: &[u8], consumed: usize, length: usize) -> Parsed {
     if length > SKIPPED_MAX {
         return Parsed::Close(b"SERVER_ERROR object too large for cache\r\n".to_vec());
     }
-    Parsed::Answer(
-        whole,
-        b"SERVER_ERROR object too large for cache\r\n".to_vec(),
-    )
+    match stale {
+        Some((key, form)) => Parsed::Request(whole, Request::TooLarge { key, form }),
+        None => Parsed::Answer(
+            whole,
+            b"SERVER_ERROR object too large for cache\r\n".to_vec(),
+        ),
+    }
 }
+
+/// As memcached: what an int cannot count, the end of the line included, is no length.
+const LENGTH_MAX: usize = (i32::MAX - 2) as usize;
 
 fn store(input: &[u8], consumed: usize, verb: &[u8], rest: &[&[u8]]) -> Parsed {
     let answer = |text: &str| Parsed::Answer(consumed, format!("{text}\r\n").into_bytes());
@@ -325,6 +350,7 @@ fn store(input: &[u8], consumed: usize, verb: &[u8], rest: &[&[u8]]) -> Parsed {
     };
     let flags = unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
     let length = unsigned(length).and_then(|length| usize::try_from(length).ok());
+    let length = length.filter(|length| *length <= LENGTH_MAX);
     let cas = match cas.map(|cas| unsigned(cas)) {
         Some(None) => return bad(),
         Some(cas) => cas,
@@ -336,7 +362,8 @@ fn store(input: &[u8], consumed: usize, verb: &[u8], rest: &[&[u8]]) -> Parsed {
         return bad();
     };
     if length > VALUE_MAX {
-        return too_large(input, consumed, length);
+        let stale = (verb == Verb::Set).then_some((key, form));
+        return too_large(input, consumed, length, stale);
     }
     match block(input, consumed, length) {
         None => Parsed::Partial,
@@ -378,20 +405,28 @@ fn meta_get(consumed: usize, key: &[u8], flags: &[&[u8]]) -> Parsed {
     )
 }
 
+/// The flags of `ms`.
+const META_SET: &str = "CFMOTcfkqst";
+
 fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&[u8]]) -> Parsed {
     let bad = |consumed| Parsed::Answer(consumed, b"CLIENT_ERROR bad data chunk\r\n".to_vec());
     let Some(length) = unsigned(length).and_then(|length| usize::try_from(length).ok()) else {
         return bad(consumed);
     };
     if length > VALUE_MAX {
-        return too_large(input, consumed, length);
+        let stale = name(key).zip(Flags::of(flags, META_SET));
+        let stale = stale.filter(|(_, flags)| !flags.has('C') && !flags.has('M'));
+        let stale =
+            stale.filter(|(_, flags)| once::read(&flags.0).is_ok_and(|once| once.is_none()));
+        let stale = stale.map(|(key, flags)| (key, flags.form(false)));
+        return too_large(input, consumed, length, stale);
     }
     let (consumed, value) = match block(input, consumed, length) {
         None => return Parsed::Partial,
         Some(Err(skip)) => return bad(skip),
         Some(Ok(read)) => read,
     };
-    let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "CFMOTcfkqst")) else {
+    let (Some(key), Some(flags)) = (name(key), Flags::of(flags, META_SET)) else {
         return Parsed::Answer(
             consumed,
             b"CLIENT_ERROR bad command line format\r\n".to_vec(),
@@ -537,6 +572,57 @@ mod tests {
             assert_eq!(answered(&line), reply, "{line:?}");
         }
         assert!(matches!(parse(b"\x80\x00"), Parsed::Close(_)));
+        for line in ["GET / HTTP/1.0\r\n", "POST /x HTTP/1.1\r\n"] {
+            assert_eq!(
+                parse(line.as_bytes()),
+                Parsed::Close(Vec::new()),
+                "{line:?}"
+            );
+        }
+        for length in ["-1", "2147483646", "4294967295"] {
+            let line = format!("set a 0 0 {length}\r\n");
+            assert!(answered(&line).contains("bad command line"), "{line:?}");
+        }
+        assert_eq!(answered("delete a 10 noreply\r\n"), "");
+    }
+
+    #[test]
+    fn what_was_to_be_replaced_by_a_value_above_the_limit_goes() {
+        let length = VALUE_MAX + 1;
+        let value = "v".repeat(length);
+        for (line, goes) in [
+            (format!("set a 0 0 {length}"), true),
+            (format!("ms a {length} T30"), true),
+            (format!("add a 0 0 {length}"), false),
+            (format!("cas a 0 0 {length} 7"), false),
+            (format!("ms a {length} C7"), false),
+            (format!("ms a {length} MA"), false),
+            (format!("ms a {length} Oonce:web:1"), false),
+        ] {
+            let whole = format!("{line}\r\n{value}\r\n");
+            let read = parse(whole.as_bytes());
+            match &read {
+                Parsed::Request(all, Request::TooLarge { key, .. }) if goes => {
+                    assert_eq!((*all, key.as_slice()), (whole.len(), &b"a"[..]), "{line}");
+                }
+                Parsed::Answer(all, _) if !goes => assert_eq!(*all, whole.len(), "{line}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_get_may_have_thousands_of_keys_and_no_other_line_so_many_words() {
+        let keys = "foobarbaz ".repeat(18_000);
+        let get = format!("get {keys}");
+        assert_eq!(parse(get.as_bytes()), Parsed::Partial);
+        assert!(matches!(
+            parse(format!("{get}\r\n").as_bytes()),
+            Parsed::Request(..)
+        ));
+        for long in [format!("touch {keys}"), format!("get {}", keys.repeat(10))] {
+            assert!(matches!(parse(long.as_bytes()), Parsed::Close(_)));
+        }
     }
 
     #[test]

@@ -63,6 +63,7 @@ pub(crate) enum Request {
         by: u64,
         seed: Option<(u64, i64)>,
         expires: Option<i64>,
+        cas: Option<u64>,
         form: Form,
     },
     Touch {
@@ -79,6 +80,11 @@ pub(crate) enum Request {
         touch: Option<i64>,
         form: Form,
     },
+    /// A value above the limit was to be stored: what was there before would be stale.
+    TooLarge {
+        key: Vec<u8>,
+        form: Form,
+    },
     /// Items of a backup; of whoever knows the secret of the group.
     Restore {
         items: Vec<Saved>,
@@ -93,6 +99,7 @@ impl Request {
         | Self::Count { form, .. }
         | Self::Touch { form, .. }
         | Self::Flush { form, .. }
+        | Self::TooLarge { form, .. }
         | Self::MetaGet { form, .. }) = self
         else {
             return false;
@@ -112,6 +119,7 @@ impl Request {
             | Self::Touch { .. }
             | Self::Flush { .. }
             | Self::MetaGet { .. }
+            | Self::TooLarge { .. }
             | Self::Restore { .. } => 0,
         }
     }

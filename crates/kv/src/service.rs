@@ -40,7 +40,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::full::Full;
 use crate::reads::Modes;
 use crate::request::Request;
-use crate::store::{SHARDS, Store};
+use crate::store::{AtRest, SHARDS, Store};
 
 use self::reads::Reads;
 use self::standing::Watermark;
@@ -197,6 +197,8 @@ struct Counts {
     scrubbed: u64,
     /// Objects that it found different, in any replica.
     scrub_found: u64,
+    /// What did not fit its check on disk when this process began.
+    disk_faults: u64,
 }
 
 /// The task's state.
@@ -221,6 +223,8 @@ pub(crate) struct Service {
     /// Requests in one entry, and how long they wait until there are so many.
     batch: usize,
     batch_time: Duration,
+    /// What each request takes more; for benches.
+    work: Duration,
     /// Since when the first of them waits.
     collecting_since: Instant,
     unacked: BTreeMap<u64, Unacked>,
@@ -245,6 +249,10 @@ pub(crate) struct Service {
     /// How this process has come to the state: by the log alone, by what it had on disk, or by another replica's state.
     joined: &'static str,
     counts: Counts,
+    /// Repairs of this turn that a person has not been told yet.
+    repaired: Vec<vote::Repaired>,
+    /// Objects that had changed at rest when they were touched last, as they were found: until they are repaired.
+    at_rest: BTreeMap<ObjectId, AtRest>,
     started: Instant,
     executed: u64,
     /// What answers those that look for a group; nothing in a group of `--local`.
@@ -320,11 +328,15 @@ pub(crate) struct Setup {
     /// Requests in one entry, and milliseconds for which they wait until there are so many.
     pub(crate) batch: usize,
     pub(crate) batch_ms: u64,
+    /// Microseconds of work in each request; for benches.
+    pub(crate) work_us: u64,
     pub(crate) reads: Modes,
     /// How digests are made.
     pub(crate) epoch: u16,
     /// How often a process with this node number has been started before; 0 without a directory.
     pub(crate) starts: u64,
+    /// What did not fit its check on disk.
+    pub(crate) disk_faults: u64,
     /// The last entry of the log that this one goes on with.
     pub(crate) resumes: Option<u64>,
     pub(crate) who: Option<Who>,
@@ -364,6 +376,7 @@ impl Service {
             collected: 0,
             batch: setup.batch,
             batch_time: Duration::from_millis(setup.batch_ms),
+            work: Duration::from_micros(setup.work_us),
             collecting_since: Instant::now(),
             unacked: BTreeMap::new(),
             next: first_sequence(setup.starts),
@@ -383,7 +396,12 @@ impl Service {
             } else {
                 "log"
             },
-            counts: Counts::default(),
+            counts: Counts {
+                disk_faults: setup.disk_faults,
+                ..Counts::default()
+            },
+            repaired: Vec::new(),
+            at_rest: BTreeMap::new(),
             started: Instant::now(),
             executed: 0,
             gate: setup.who.clone().map(Gate::new),

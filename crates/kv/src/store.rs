@@ -35,7 +35,7 @@ use crate::once;
 use crate::request::{Request, Verb};
 
 pub(crate) use self::head::{HEAD_LENGTH, Head, chained, place_in_head};
-pub(crate) use self::item::{Place, has_moved, key_in, place};
+pub(crate) use self::item::{AtRest, Place, has_moved, key_in, place};
 
 /// Shards; independent of how many workers there are.
 pub(crate) const SHARDS: usize = 256;
@@ -115,6 +115,8 @@ impl Session {
 #[derive(Debug, Default)]
 pub(crate) struct Delta {
     touched: Vec<(ObjectId, bool)>,
+    /// Those that had changed at rest, as they were found.
+    pub(crate) found: Vec<(ObjectId, AtRest)>,
     seen: std::collections::HashSet<u128, BuildHasherDefault<AsIs>>,
 }
 
@@ -122,6 +124,12 @@ impl Delta {
     /// Each once.
     pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> {
         self.touched.iter().map(|(id, _)| *id)
+    }
+
+    /// Those that fitted their digests.
+    pub(crate) fn intact(&self) -> impl Iterator<Item = ObjectId> {
+        let intact = self.touched.iter().filter(|(_, passive)| !passive);
+        intact.map(|(id, _)| *id)
     }
 
     pub(crate) fn add(&mut self, id: ObjectId, passive: bool) {
@@ -203,6 +211,7 @@ impl Store {
                 ..
             }
             | Request::Delete { cas: None, .. }
+            | Request::TooLarge { .. }
             | Request::Restore { .. } => &[],
             Request::Store { key, .. }
             | Request::Delete { key, .. }

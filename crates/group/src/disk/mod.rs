@@ -51,7 +51,7 @@ const STATE: &str = "state";
 const LOCK: &str = "lock";
 const DAMAGED: &str = "damaged";
 /// The version of everything in the directory.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Who keeps the directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +77,7 @@ pub struct Disk {
     vote: Option<VoteOf<Types>>,
     state: Option<State>,
     notes: Vec<String>,
+    faults: u64,
     lock: File,
 }
 
@@ -97,10 +98,12 @@ impl Disk {
             identity.check(dir, slot, service)?;
         }
         let mut notes = Vec::new();
+        let mut faults = 0;
         let kept = match read(dir) {
             Err(Fault::Damaged(why)) => {
                 let aside = put_aside(dir)
                     .with_context(|| format!("--data {at}: it cannot be put aside"))?;
+                faults += 1;
                 notes.push(format!(
                     "{why}; everything in {at} was put into {}, and this replica begins anew from the others",
                     aside.display()
@@ -110,6 +113,7 @@ impl Disk {
             other => other,
         };
         let kept = kept.map_err(|fault| fault.told(dir))?;
+        faults += u64::from(kept.note.is_some());
         notes.extend(kept.note);
         notes.extend(kept.loaded.torn.clone());
         let identity = match kept.identity {
@@ -131,6 +135,7 @@ impl Disk {
             vote: kept.vote,
             state: kept.state,
             notes,
+            faults,
             lock,
         };
         disk.begin()?;
@@ -186,6 +191,12 @@ impl Disk {
     #[must_use]
     pub fn lost(&self) -> bool {
         self.identity.lost
+    }
+
+    /// What was found that did not fit its check, and is no record that was being written when the power failed.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.faults
     }
 
     /// What a person is to be told about what was found.

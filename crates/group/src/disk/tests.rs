@@ -228,6 +228,7 @@ fn a_record_that_nobody_heard_of_is_a_torn_tail_wherever_it_is_cut() {
         assert_eq!(again.loaded.entries.len(), 3);
         let notes = again.notes();
         assert!(matches!(&notes[..], [note] if note.contains("cut off")));
+        assert_eq!(again.faults(), 0);
     }
     // Room that was made and never filled.
     fs::write(&log, [&durable[..], &[0; 4096]].concat()).unwrap();
@@ -291,6 +292,7 @@ fn a_mark_has_a_slot_that_is_whole_and_says_the_last_of_both() {
         };
         let is_hit = bit / 8 < 10 || bit / 8 >= 512;
         assert!(is_said || !is_hit, "bit {bit}");
+        assert_eq!(again.faults(), u64::from(is_said), "bit {bit}");
         assert!(!is_said || !(20..512).contains(&(bit / 8)), "bit {bit}");
         drop(again);
         // And mended.
@@ -415,7 +417,7 @@ fn every_flipped_bit_has_the_replica_begin_anew_under_another_number() {
             let at = format!("{} bit {bit}", name.display());
             assert_ne!(again.node(), before, "{at}");
             assert!(again.lost() && !again.resumes(), "{at}");
-            assert_eq!(again.notes().len(), 1, "{at}");
+            assert_eq!((again.notes().len(), again.faults()), (1, 1), "{at}");
             assert!(scratch.0.join(DAMAGED).join("replica").exists(), "{at}");
             drop(again);
             // Until it has something of the others' it stays one that has lost its data.

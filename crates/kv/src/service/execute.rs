@@ -13,6 +13,9 @@ use crate::request::Request;
 use crate::store::{self, Delta, Store};
 use crate::strike::Kind;
 
+/// Objects that had changed at rest, as they were found, that are remembered.
+const AT_REST_MAX: usize = 64;
+
 /// What an entry came to.
 #[derive(Default)]
 struct Done {
@@ -120,8 +123,26 @@ impl Service {
             }
         }
         self.store.leave();
+        self.note_found(&mut delta);
         self.put_to_vote(index, done, &delta);
         true
+    }
+
+    /// Remembers what had changed at rest, as it was found: the first request that touches it sees what hardware has made of it, the later
+    /// ones what the first one has.
+    fn note_found(&mut self, delta: &mut Delta) {
+        if !self.at_rest.is_empty() {
+            // A new value has taken its place.
+            for id in delta.intact() {
+                self.at_rest.remove(&id);
+            }
+        }
+        for (id, found) in std::mem::take(&mut delta.found) {
+            if self.at_rest.len() >= AT_REST_MAX {
+                self.at_rest.pop_first();
+            }
+            self.at_rest.entry(id).or_insert(found);
+        }
     }
 
     /// Executes what an entry says that is the next of its origin.
@@ -160,7 +181,14 @@ impl Service {
             self.corrupt(index, id);
             return b"SERVER_ERROR an object does not fit its digest\r\n".to_vec();
         }
-        self.store.execute(request, delta)
+        let reply = self.store.execute(request, delta);
+        if !self.work.is_zero() {
+            let began = Instant::now();
+            while began.elapsed() < self.work {
+                std::hint::spin_loop();
+            }
+        }
+        reply
     }
 
     /// Everything in these shards is part of this entry's digests.

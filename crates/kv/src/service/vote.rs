@@ -9,17 +9,49 @@ use super::{Body, Reply, Service, deliver};
 use crate::store;
 use crate::strike::Kind;
 
+/// What a person is told about the repair of one object.
+pub(super) struct Repaired {
+    index: Index,
+    passive: bool,
+    name: String,
+    line: String,
+}
+
+/// One line for each fault: where a recovery repairs one object that changed at rest, the others were made of it.
+fn told(repaired: Vec<Repaired>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for of_one in repaired.chunk_by(|one, next| one.index == next.index) {
+        let mut at_rest = of_one.iter().filter(|it| it.passive);
+        match (at_rest.next(), at_rest.next()) {
+            (Some(cause), None) if of_one.len() > 1 => {
+                let made = of_one.iter().filter(|it| !it.passive);
+                let made: Vec<&str> = made.map(|it| it.name.as_str()).collect();
+                let line = &cause.line;
+                lines.push(format!(
+                    "{line}; also what was made of it: {}",
+                    made.join(", ")
+                ));
+            }
+            _ => lines.extend(of_one.iter().map(|it| it.line.clone())),
+        }
+    }
+    lines
+}
+
 impl Service {
     /// Does what the vote asks for.
     pub(super) fn act(&mut self) {
         loop {
             let actions = self.core.actions();
             if actions.is_empty() {
-                return;
+                break;
             }
             for action in actions {
                 self.action(action);
             }
+        }
+        for line in told(std::mem::take(&mut self.repaired)) {
+            self.say(&line, &serde_json::Value::Null);
         }
     }
 
@@ -262,7 +294,50 @@ impl Service {
             "event": "repaired", "replica": self.slot, "object": name, "entry": cause.0, "passive": passive,
             "cpu": cpu, "took_us": took_us, "ordered_us": ordered_us, "moved_us": moved_us, "source": source,
         });
-        let what = match (was, is) {
+        let at_rest = self.at_rest.remove(&id).filter(|_| passive);
+        let flip = at_rest.and_then(store::AtRest::flip);
+        let what = match flip {
+            // What it was before requests made something else of it.
+            Some((place, bit)) => self.one_bit(&place, bit, &mut json),
+            None => self.difference(id, &name, was, is, &mut json),
+        };
+        if let Some(verify) = &mut self.verify {
+            verify.repaired += 1;
+        }
+        if self.json {
+            return self.say("", &json);
+        }
+        let line = format!(
+            "replica {} object {name}: {what} ({kind}), on CPU {cpu}; repaired from replica {source} in {took_us} µs, entry {cause}",
+            self.slot
+        );
+        self.repaired.push(Repaired {
+            index,
+            passive,
+            name,
+            line,
+        });
+    }
+
+    fn one_bit(&mut self, place: &store::Place, bit: u32, json: &mut serde_json::Value) -> String {
+        json["field"] = place.field.into();
+        json["byte"] = place.byte.into();
+        json["bit"] = bit.into();
+        json["bits"] = 1.into();
+        self.counts.single_bit += 1;
+        format!("{} byte {} bit {bit} had flipped", place.field, place.byte)
+    }
+
+    /// What differs between the bytes that were wrong and those that are right.
+    fn difference(
+        &mut self,
+        id: ObjectId,
+        name: &str,
+        was: Option<&[u8]>,
+        is: Option<&[u8]>,
+        json: &mut serde_json::Value,
+    ) -> String {
+        match (was, is) {
             (Some(was), Some(is)) if was.len() == is.len() => {
                 let wrong: Vec<usize> = (0..was.len()).filter(|at| was[*at] != is[*at]).collect();
                 let bits: u32 = wrong
@@ -279,19 +354,13 @@ impl Service {
                     _ => store::place(is, at),
                 };
                 let xor = was.get(at).zip(is.get(at)).map_or(0, |(a, b)| a ^ b);
-                json["field"] = place.field.into();
-                json["byte"] = place.byte.into();
-                json["bit"] = xor.trailing_zeros().into();
-                json["bits"] = bits.into();
-                self.counts.single_bit += u64::from(bits == 1);
                 if bits == 1 {
-                    format!(
-                        "{} byte {} bit {} had flipped",
-                        place.field,
-                        place.byte,
-                        xor.trailing_zeros()
-                    )
+                    self.one_bit(&place, xor.trailing_zeros(), json)
                 } else {
+                    json["field"] = place.field.into();
+                    json["byte"] = place.byte.into();
+                    json["bit"] = xor.trailing_zeros().into();
+                    json["bits"] = bits.into();
                     format!(
                         "{bits} bits in {} bytes were wrong, the first in {} byte {}",
                         wrong.len(),
@@ -306,20 +375,45 @@ impl Service {
             (Some(_), None) => "existed and should not".to_owned(),
             (None, Some(_)) => "was missing".to_owned(),
             _ => "had another length".to_owned(),
-        };
-        if let Some(verify) = &mut self.verify {
-            verify.repaired += 1;
         }
-        self.say(
-            &format!(
-                "replica {} object {name}: {what} ({kind}), on CPU {cpu}; repaired from replica {source} in {took_us} µs, entry {cause}",
-                self.slot
-            ),
-            &json,
-        );
     }
 
     pub(super) fn say(&self, text: &str, json: &serde_json::Value) {
         crate::say::line(self.json, text, json);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_one_line_whatever_was_made_of_what_it_struck() {
+        let repaired = |index, passive, name: &str| Repaired {
+            index: Index(index),
+            passive,
+            name: name.to_owned(),
+            line: format!("{name} was wrong"),
+        };
+        let told = told(vec![
+            repaired(4, false, "log:head"),
+            repaired(4, true, "once:7"),
+            repaired(4, false, "item:a"),
+            repaired(5, true, "item:b"),
+            // Nobody can tell which of these was the cause.
+            repaired(6, false, "item:c"),
+            repaired(6, false, "log:head"),
+            repaired(7, true, "item:d"),
+            repaired(7, true, "item:e"),
+        ]);
+        let lines = [
+            "once:7 was wrong; also what was made of it: log:head, item:a",
+            "item:b was wrong",
+            "item:c was wrong",
+            "log:head was wrong",
+            "item:d was wrong",
+            "item:e was wrong",
+        ];
+        assert_eq!(told, lines);
     }
 }

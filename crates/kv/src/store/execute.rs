@@ -26,6 +26,7 @@ impl Store {
             Request::Get { keys, .. } => keys.iter().map(|key| shard_of(item_id(key))).collect(),
             Request::Store { key, .. }
             | Request::Delete { key, .. }
+            | Request::TooLarge { key, .. }
             | Request::Count { key, .. }
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => vec![shard_of(item_id(key))],
@@ -42,6 +43,9 @@ impl Store {
         let mut live = false;
         if let Some(item) = self.shards[shard_of(id)].get(&id.0) {
             passive = self.guard && !item.intact();
+            if passive && !delta.seen.contains(&id.0) {
+                delta.found.push((id, item.at_rest()));
+            }
             live = item.view().is_some_and(|view| {
                 view.key == key
                     && !(view.expires != 0 && view.expires <= self.head.now_ms)
@@ -101,6 +105,9 @@ impl Store {
         let print = once::print(request);
         let found = self.shards[shard_of(id)].get(&id.0);
         let spoilt = self.guard && found.is_some_and(|item| !item.intact());
+        if spoilt && !delta.seen.contains(&id.0) {
+            delta.found.extend(found.map(|item| (id, item.at_rest())));
+        }
         let value = found.and_then(Item::view).map(|view| view.value);
         let mut slot = value.map_or_else(Slot::default, Slot::unpack);
         delta.add(id, spoilt);
@@ -159,10 +166,21 @@ impl Store {
                 by,
                 seed,
                 expires,
+                cas,
                 form,
             } => {
-                let said = self.count(key, *up, *by, *seed, *expires, delta);
+                let (_, found) = self.find(key, delta);
+                let now = found.and_then(Item::view).map(|view| view.cas);
+                let said = match (now, cas) {
+                    (Some(now), Some(cas)) if now != *cas => Said::Exists,
+                    _ => self.count(key, *up, *by, *seed, *expires, delta),
+                };
                 self.say(form, said, key, delta)
+            }
+            Request::TooLarge { key, form } => {
+                let (id, _) = self.find(key, delta);
+                self.remove(id);
+                self.say(form, Said::TooLarge, key, delta)
             }
             Request::Touch { key, expires, form } => {
                 let said = if self.touch(key, *expires, delta) {

@@ -24,6 +24,35 @@ pub(super) struct View<'a> {
     pub(super) value: &'a [u8],
 }
 
+/// An item that does not fit its digest, as it was found, before anything was made of it.
+#[derive(Debug, Clone)]
+pub(crate) struct AtRest {
+    bytes: Vec<u8>,
+    digest: Digest,
+}
+
+impl AtRest {
+    /// Beyond so many bytes it takes too long to try each bit of them.
+    const TRIED_MAX: usize = 4096;
+
+    /// The one bit that makes it fit, and where it is: hardware flips one. Nothing where it is not one, or the item is large.
+    pub(crate) fn flip(mut self) -> Option<(Place, u32)> {
+        if self.bytes.len() > Self::TRIED_MAX {
+            return None;
+        }
+        for at in 0..self.bytes.len() {
+            for bit in 0..8 {
+                self.bytes[at] ^= 1 << bit;
+                if Digest::of(&self.bytes) == self.digest {
+                    return Some((place(&self.bytes, at), bit));
+                }
+                self.bytes[at] ^= 1 << bit;
+            }
+        }
+        None
+    }
+}
+
 /// How a stored object is called in reports, and where in its bytes something lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -60,6 +89,14 @@ impl Item {
 
     pub(super) fn intact(&self) -> bool {
         Digest::of(&self.bytes) == self.digest
+    }
+
+    /// For whoever looks for what has changed in it.
+    pub(super) fn at_rest(&self) -> AtRest {
+        AtRest {
+            bytes: self.bytes.clone(),
+            digest: self.digest,
+        }
     }
 
     /// Whether an item with this header, key and value is what was voted on: they come from a reply that was made of it.

@@ -67,6 +67,8 @@ pub(super) fn meta_reply(
                 let shown = match letter {
                     "f" => format!(" f{}", view.flags),
                     "s" => format!(" s{}", view.value.len()),
+                    // As memcached: whose number was another one is not told which it is.
+                    "c" if said == Said::Exists => " c0".to_owned(),
                     "c" => format!(" c{}", view.cas),
                     "t" if view.expires == 0 => " t-1".to_owned(),
                     "t" => format!(" t{}", view.expires.saturating_sub(now_ms) / 1000),

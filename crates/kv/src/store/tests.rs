@@ -178,6 +178,70 @@ fn what_was_stored_longest_ago_goes_where_there_is_no_room() {
 }
 
 #[test]
+fn a_flip_at_rest_is_named_whatever_the_request_made_of_it() {
+    let mut store = Store::new(true, 1 << 20, true);
+    run(&mut store, "set a 0 0 2\r\n17\r\n");
+    run(&mut store, "ma b N0 Oonce:web:1\r\n");
+    store.strike(b"a", "value", 1, 2).unwrap();
+    let slot = crate::once::key("web");
+    store.strike(&slot, "value", 5, 3).unwrap();
+    for (request, id, byte, bit) in [
+        ("incr a 1\r\n", item_id(b"a"), 1, 2),
+        ("ma b Oonce:web:2\r\n", item_id(&slot), 5, 3),
+    ] {
+        let (_, mut delta) = run(&mut store, request);
+        let (found, at_rest) = delta.found.pop().unwrap();
+        let (place, flipped) = at_rest.flip().unwrap();
+        assert_eq!(
+            (found, place.field, place.byte, flipped),
+            (id, "value", byte, bit)
+        );
+        assert!(delta.found.is_empty());
+    }
+    let (_, delta) = run(&mut store, "get b\r\n");
+    assert!(delta.found.is_empty(), "what is intact is not looked at");
+    // Two bits: nobody can tell which.
+    store.strike(b"b", "value", 0, 0).unwrap();
+    store.strike(b"b", "value", 0, 1).unwrap();
+    let (_, mut delta) = run(&mut store, "get b\r\n");
+    assert_eq!(delta.found.pop().unwrap().1.flip(), None);
+}
+
+#[test]
+fn a_count_with_the_number_of_another_write_changes_nothing() {
+    let mut store = Store::new(true, 1 << 20, true);
+    run(&mut store, "set a 0 0 1\r\n7\r\n");
+    let (cas, _) = run(&mut store, "mg a c\r\n");
+    let cas = cas.trim_start_matches("HD c").trim_end();
+    assert_eq!(run(&mut store, "ma a C99 v c\r\n").0, "EX c0\r\n");
+    assert_eq!(
+        run(&mut store, "get a\r\n").0,
+        "VALUE a 0 1\r\n7\r\nEND\r\n"
+    );
+    assert_eq!(
+        run(&mut store, &format!("ma a C{cas} v\r\n")).0,
+        "VA 1\r\n8\r\n"
+    );
+    // What there is not has no number.
+    assert_eq!(run(&mut store, "ma b C99 N0 J5 v\r\n").0, "VA 1\r\n5\r\n");
+}
+
+#[test]
+fn a_value_above_the_limit_leaves_no_older_one_behind() {
+    let mut store = Store::new(true, 1 << 20, true);
+    run(&mut store, "set a 0 0 1\r\n7\r\n");
+    let length = (1 << 20) + 1;
+    let (reply, delta) = run(
+        &mut store,
+        &format!("set a 0 0 {length}\r\n{}\r\n", "v".repeat(length)),
+    );
+    assert_eq!(reply, "SERVER_ERROR object too large for cache\r\n");
+    assert!(delta.objects().any(|id| id == item_id(b"a")));
+    assert_eq!(run(&mut store, "get a\r\n").0, "END\r\n");
+    assert_eq!(store.size().0, 0);
+}
+
+#[test]
 fn a_byte_of_the_head_is_named_by_what_it_is_of() {
     let places = [0, 15, 16, 31, 55, 60].map(place_in_head);
     let named = places.map(|place| (place.field, place.byte));

@@ -132,6 +132,7 @@ fn a_torn_log_is_cut_and_a_flipped_byte_has_the_replica_rebuilt() {
     hosts.start(1);
     hosts.wait_ready(1);
     assert!(hosts.heard("3 bytes of a record"), "it says what it cut");
+    assert_eq!(hosts.status(1)["counts"]["disk_faults"], 0);
     assert!(fs::metadata(log_of(&hosts, 1)).unwrap().len() >= length);
     assert_eq!(hosts.status(1)["node"], nodes[1]);
     assert_eq!(hosts.connect(1).get("k19"), "value");
@@ -142,6 +143,7 @@ fn a_torn_log_is_cut_and_a_flipped_byte_has_the_replica_rebuilt() {
     hosts.start(1);
     hosts.wait_ready(1);
     assert!(hosts.heard("a record does not fit its check"));
+    assert_eq!(hosts.status(1)["counts"]["disk_faults"], 1);
     assert_ne!(hosts.status(1)["node"], nodes[1], "another voter");
     assert!(hosts.data(1).join("damaged/replica").exists());
     assert_eq!(hosts.connect(1).get("k19"), "value");
