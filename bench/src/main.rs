@@ -281,6 +281,12 @@ enum Action {
         /// A memcached to measure beside the stages
         #[arg(long, value_name = "PROGRAM")]
         memcached: Option<PathBuf>,
+        /// Of --only rivals: an etcd [default: the one on the path]
+        #[arg(long, value_name = "PROGRAM")]
+        etcd: Option<PathBuf>,
+        /// The same: a yrmcds [default: /usr/sbin/yrmcdsd]
+        #[arg(long, value_name = "PROGRAM")]
+        yrmcds: Option<PathBuf>,
         /// Numbers of clients
         #[arg(long, value_delimiter = ',', default_value = "1,5,10,20,30,100")]
         clients: Vec<usize>,
@@ -717,6 +723,8 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
     let Action::Kv {
         program,
         memcached,
+        etcd,
+        yrmcds,
         clients,
         slice_ms,
         repairs,
@@ -734,6 +742,8 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
     let plan = kv::Plan {
         program: program.clone().unwrap_or(built),
         memcached: memcached.clone(),
+        etcd: etcd.clone(),
+        yrmcds: yrmcds.clone(),
         rounds: common.pairs,
         clients: clients.clone(),
         slice: Duration::from_millis(*slice_ms),

@@ -63,6 +63,7 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
     let mut found: BTreeMap<&str, (u64, Load)> = BTreeMap::new();
     let mut rng = Rng::new(plan.seed ^ 0x11fe);
     let mut all = 0;
+    let mut told = 0;
     for turn in 0.. {
         let number = turn % classes.len();
         if all >= plan.strikes && number == 0 {
@@ -86,11 +87,13 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
         if let Some(text) = &sum.1.example {
             says(&format!("a wrong reply: {text:?}"));
         }
+        let troubles = group.troubles();
+        for trouble in troubles.iter().skip(told) {
+            says(&format!("{name}: {trouble}"));
+        }
+        told = troubles.len();
     }
     let troubles = group.troubles();
-    for trouble in &troubles {
-        says(&trouble.to_string());
-    }
     let replaced = troubles
         .iter()
         .filter(|trouble| trouble["event"] == "replaced")

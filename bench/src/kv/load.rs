@@ -74,6 +74,8 @@ pub(crate) struct Clients {
     shape: Shape,
     lanes: Vec<Lane>,
     rng: Rng,
+    /// When each reply came, where somebody wants to know.
+    ends: Option<Vec<Instant>>,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,7 @@ impl Clients {
             shape,
             lanes,
             rng: Rng::new(seed),
+            ends: None,
         };
         for key in 0..shape.keys {
             for index in 0..clients.lanes.len() {
@@ -137,6 +140,16 @@ impl Clients {
             );
         }
         Ok(clients)
+    }
+
+    /// Remembers from now on when each reply comes.
+    pub(crate) fn keep_ends(&mut self) {
+        self.ends = Some(Vec::new());
+    }
+
+    /// When each reply came, in this order; no longer remembered.
+    pub(crate) fn ends(&mut self) -> Vec<Instant> {
+        self.ends.take().unwrap_or_default()
     }
 
     /// The share of `get` from now on.
@@ -259,7 +272,9 @@ impl Clients {
                 continue;
             }
             load.requests += 1;
-            load.times_us.push(lane.sent.elapsed().as_secs_f64() * 1e6);
+            let now = Instant::now();
+            load.times_us.push((now - lane.sent).as_secs_f64() * 1e6);
+            self.ends.iter_mut().for_each(|ends| ends.push(now));
             match said {
                 Said::Refused => load.refused += 1,
                 Said::Wrong(text) => {

@@ -10,10 +10,13 @@
 //!
 //! Not covered: replicas with CPUs of their own, and a network between them.
 
+mod beside;
 mod evidence;
 mod faults;
 pub(crate) mod load;
 mod registers;
+mod rivals;
+mod work;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,6 +54,12 @@ pub enum Part {
     Stages,
     /// Reads beside the log
     Reads,
+    /// RD and RDGX where each request takes 10 and 90 µs more
+    Work,
+    /// Replies to everybody else while one object is repaired
+    Beside,
+    /// RDGX, memcached, yrmcds and three of etcd in turns, 30 clients (needs these programs)
+    Rivals,
     /// Repairs, timed one by one
     Repairs,
     /// Throughput under faults and false alarms, in turns with none
@@ -73,6 +82,10 @@ pub struct Plan {
     pub program: PathBuf,
     /// A memcached to run beside the stages.
     pub memcached: Option<PathBuf>,
+    /// An etcd, as a rival.
+    pub etcd: Option<PathBuf>,
+    /// A yrmcds, as another one.
+    pub yrmcds: Option<PathBuf>,
     pub rounds: usize,
     pub clients: Vec<usize>,
     pub slice: Duration,
@@ -124,6 +137,15 @@ pub fn measure(plan: &Plan, says: &mut dyn FnMut(&str)) -> Result<Report> {
     if wants(Part::Reads) {
         local_reads(plan, says, &mut rows)?;
     }
+    if wants(Part::Work) {
+        work::work(plan, says, &mut rows)?;
+    }
+    if wants(Part::Beside) {
+        beside::beside(plan, says, &mut rows)?;
+    }
+    if plan.only == Some(Part::Rivals) {
+        rivals::rivals(plan, says, &mut rows)?;
+    }
     if wants(Part::Repairs) {
         faults::repairs(plan, says, &mut rows)?;
     }
@@ -155,7 +177,8 @@ pub fn measure(plan: &Plan, says: &mut dyn FnMut(&str)) -> Result<Report> {
 struct Group {
     child: Child,
     clients: Vec<SocketAddr>,
-    repaired: Arc<Mutex<Vec<Value>>>,
+    /// Repairs, and when they were heard of.
+    repaired: Arc<Mutex<Vec<(Instant, Value)>>>,
     /// That a replica is to be replaced, and why; that it was; that no vote decides on an object.
     troubles: Arc<Mutex<Vec<Value>>>,
 }
@@ -180,20 +203,21 @@ impl Group {
             )
         })?;
         let out = child.stdout.take().context("the group's output")?;
-        let repaired: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let repaired: Arc<Mutex<Vec<(Instant, Value)>>> = Arc::default();
         let (ready, told) = std::sync::mpsc::channel();
         let list = repaired.clone();
         let troubles: Arc<Mutex<Vec<Value>>> = Arc::default();
         let others = troubles.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let now = Instant::now();
                 let event: Value = serde_json::from_str(&line).unwrap_or_default();
                 match event["event"].as_str() {
                     Some("ready") => drop(ready.send(event)),
                     Some("repaired") => list
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
-                        .push(event),
+                        .push((now, event)),
                     Some("replace" | "replaced" | "stuck") => others
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
@@ -225,10 +249,21 @@ impl Group {
         command
             .args(["-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-p"])
             .arg(at.port().to_string());
+        Self::of_one(
+            command,
+            at,
+            "apt-get install memcached, or --memcached PROGRAM",
+        )
+    }
+
+    /// A single server of these commands.
+    fn of_one(mut command: Command, at: SocketAddr, fix: &str) -> Result<Self> {
         dies_with_us(&mut command);
+        let name = command.get_program().display().to_string();
         let child = command
+            .stdout(Stdio::null())
             .spawn()
-            .with_context(|| format!("{} cannot be started", program.display()))?;
+            .with_context(|| format!("{name} cannot be started\n  fix:   {fix}"))?;
         let group = Self {
             child,
             clients: vec![at],
@@ -237,7 +272,7 @@ impl Group {
         };
         let until = Instant::now() + READY;
         while TcpStream::connect(at).is_err() {
-            ensure!(Instant::now() < until, "memcached does not answer at {at}");
+            ensure!(Instant::now() < until, "{name} does not answer at {at}");
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(group)
@@ -281,6 +316,11 @@ impl Group {
     }
 
     fn repairs(&self) -> Vec<Value> {
+        let all = self.repairs_at().into_iter();
+        all.map(|(_, event)| event).collect()
+    }
+
+    fn repairs_at(&self) -> Vec<(Instant, Value)> {
         self.repaired
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
