@@ -136,7 +136,8 @@ fn kept_replies_are_voted_on_and_repaired_as_items_are() {
         );
         // As it was struck, whatever the request has made of it.
         let place = ["field", "byte", "bit", "bits"].map(|name| event[name].clone());
-        assert_eq!(place, ["value".into(), 20.into(), 1.into(), 1.into()]);
+        let right = [Value::from("value"), 20.into(), 1.into(), 1.into()];
+        assert_eq!(place, right);
     }
     assert_eq!(group.connect(1).get("hits"), "5");
     assert_eq!(group.status(0)["items"], 1);
