@@ -17,6 +17,7 @@
 //! userfaultfd(2), proc(5), cgroups(7).
 
 mod boxed;
+mod components;
 mod cost;
 mod cpu;
 mod intercept;
@@ -164,6 +165,12 @@ pub enum Measure {
     Costs,
 }
 
+/// What `steadfast host` needs of this machine.
+#[must_use]
+pub fn components() -> Vec<Finding> {
+    components::findings()
+}
+
 /// Finds out what this machine allows.
 #[must_use]
 pub fn check(measure: Measure) -> Check {
@@ -182,6 +189,7 @@ pub fn check(measure: Measure) -> Check {
         findings.extend(memory::findings());
         findings.extend(cpu::findings());
         findings.extend(limits::findings());
+        findings.extend(components::findings());
     }
     let usable = findings
         .iter()

@@ -57,3 +57,27 @@ fn costs_are_measured_or_explained() {
         "{call:?}"
     );
 }
+
+/// An ordinary user may have no priority, and everything else works for anybody.
+#[test]
+fn rows_of_components_are_tried_and_not_assumed() {
+    let found = components();
+    let names: Vec<_> = found.iter().map(|finding| finding.name).collect();
+    let wanted = [
+        "signal pad",
+        "priority inheritance",
+        "real-time priority",
+        "code from files alone",
+    ];
+    assert_eq!(names, wanted);
+    for finding in found {
+        assert!(
+            !finding.needed,
+            "steadfast run works without it: {finding:?}"
+        );
+        let tried = std::thread::spawn(|| steadfast_sys::cpu::run_at(1).is_ok());
+        let may = finding.name != "real-time priority" || tried.join().expect("it ends");
+        let wanted = if may { State::Works } else { State::Missing };
+        assert_eq!(finding.state, wanted, "{finding:?}");
+    }
+}

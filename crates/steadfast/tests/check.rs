@@ -147,6 +147,42 @@ fn root_and_an_ordinary_user_can_both_run() {
 }
 
 #[test]
+fn what_components_need_is_tried_and_an_ordinary_user_may_have_no_priority() {
+    let program = reachable();
+    for ordinary in [false, true] {
+        let found = check(command(&program, ordinary));
+        for name in [
+            "signal pad",
+            "priority inheritance",
+            "code from files alone",
+        ] {
+            assert_eq!(found.state(name), "works", "{:?}", found.findings[name]);
+        }
+        let allowed = !ordinary && is_root();
+        let urgent = if allowed { "works" } else { "missing" };
+        assert_eq!(found.state("real-time priority"), urgent);
+        assert_eq!(
+            found.fix("real-time priority").contains("CAP_SYS_NICE"),
+            !allowed
+        );
+    }
+    // The hang breaker's signal, and code in a file that is nowhere.
+    for (call, name) in [
+        (libc::SYS_rt_tgsigqueueinfo, "signal pad"),
+        (libc::SYS_memfd_create, "code from files alone"),
+        (libc::SYS_sched_setscheduler, "real-time priority"),
+    ] {
+        let found = filtered(&program, &[deny(call, libc::EPERM)]);
+        assert_eq!(found.state(name), "missing", "{:?}", found.findings[name]);
+        assert!(!found.fix(name).is_empty());
+        assert!(
+            found.usable || call == libc::SYS_memfd_create,
+            "steadfast run works without"
+        );
+    }
+}
+
+#[test]
 fn costs_are_in_the_table_and_in_json() {
     let program = reachable();
     let table = output(command(&program, true).arg("check").current_dir("/"));
