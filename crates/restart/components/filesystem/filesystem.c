@@ -1,4 +1,4 @@
-/* wasi:filesystem 0.2 in memory: directories, hard links, rename, unlink while open; read and write at positions and by streams (streams.h).
+/* wasi:filesystem 0.2 in memory: directories, hard and symbolic links, rename, unlink while open; read and write at positions and by streams (streams.h).
  *
  *   names, links, counts ──► wasi:keyvalue   bucket "fs/inodes": inodes by number; bucket "fs/N": the entries of directory N
  *   bytes                ──► steadfast:fs    file "inode-N"
@@ -11,8 +11,8 @@
  * Invariants
  *  1. What a call asks others for depends on its arguments and on their answers alone, so buckets are opened by each call.
  *  2. An inode goes when it has neither a name nor an open descriptor; its number is used again.
- *  3. No path leads out of the directory that it starts at.
- * Not here: symbolic links, times.
+ *  3. No path leads out of the directory that it starts at, whatever links say.
+ * Not here: times.
  * See WASI 0.2, wasi:filesystem/types; errors are those of Linux's tmpfs.
  */
 #include "paths.h"
@@ -27,10 +27,9 @@ enum { CREATE = 1, ONLY_DIRECTORY = 2, EXCLUSIVE = 4, TRUNCATE = 8 };
 /* The file system takes no more (fs.c, fs.recover.toml). */
 enum { SIZE_MAX_BYTES = 1 << 30, READ_MAX_BYTES = 1 << 20 };
 
-/* An open listing: names as they were when it was opened, each behind its length. They are in the store as well, with the one that was given last. */
+/* An open listing. The store has the names as they were when it was opened, each behind its length, and the one that was given last. */
 struct listing {
 	uint64_t id;
-	struct text names;
 };
 
 IMPORT("[export]" TYPES, "[resource-new]descriptor") int32_t descriptor_new(struct node *rep);
@@ -85,11 +84,11 @@ static int openable(struct place *place, uint32_t open_flags, uint32_t flags)
 {
 	if ((open_flags & CREATE) && (open_flags & ONLY_DIRECTORY))
 		return INVALID;
+	if ((open_flags & CREATE) && place->wants_directory)
+		return IS_DIRECTORY;
 	if (!place->number) {
 		if (!(open_flags & CREATE))
 			return NO_ENTRY;
-		if (place->wants_directory)
-			return IS_DIRECTORY;
 		int error = may_make(place);
 		if (error != NONE)
 			return error;
@@ -104,15 +103,17 @@ static int openable(struct place *place, uint32_t open_flags, uint32_t flags)
 		return (open_flags & (CREATE | TRUNCATE)) || (flags & WRITE) ? IS_DIRECTORY : NONE;
 	if ((open_flags & ONLY_DIRECTORY) || place->wants_directory)
 		return NOT_DIRECTORY;
+	if (place->inode.type == SYMLINK)
+		return LOOP;
 	return open_flags & TRUNCATE ? cut(place->number, 0) : NONE;
 }
 
 METHOD("open-at")
 void *open_at(struct node *node, uint32_t path_flags, char *path, uint32_t len, uint32_t open_flags, uint32_t flags)
 {
-	(void)path_flags;
 	struct place place;
-	int error = walk(node, (struct text){ path, len }, &place);
+	int fresh = (open_flags & CREATE) && (open_flags & EXCLUSIVE);
+	int error = walk(node, (struct text){ path, len }, fresh ? NEVER : by(path_flags), &place);
 	if (error == NONE)
 		error = openable(&place, open_flags, flags);
 	if (error == NONE)
@@ -152,6 +153,13 @@ EXPORT(PREOPENS "#get-directories") uint32_t *get_directories(void)
 }
 
 /* --- Files */
+
+/* Taken, and of no use: all of it is memory. */
+METHOD("advise") void *advise(struct node *node, uint64_t offset, uint64_t length, uint32_t advice)
+{
+	(void)offset, (void)length, (void)advice;
+	return done(load(node->number).type == REGULAR ? NONE : BAD_DESCRIPTOR, 1);
+}
 
 METHOD("sync-data") void *sync_data(struct node *node)
 {
@@ -269,6 +277,11 @@ static void *told(int error, uint32_t number, struct inode inode)
 	memset(&result, 0, sizeof result);
 	result.bytes[8] = (uint8_t)inode.type;
 	result.longs[2] = inode.links;
+	if (inode.type == SYMLINK) {
+		struct text target = target_of(number);
+		result.longs[3] = target.len;
+		done_with(target);
+	}
 	int32_t file = inode.type == REGULAR ? file_of(number) : -1;
 	if (file >= 0) {
 		result.longs[3] = file_size(file);
@@ -284,9 +297,8 @@ METHOD("stat") void *stat_node(struct node *node)
 
 METHOD("stat-at") void *stat_at(struct node *node, uint32_t path_flags, char *path, uint32_t len)
 {
-	(void)path_flags;
 	struct place place;
-	int error = find(node, (struct text){ path, len }, &place);
+	int error = find(node, (struct text){ path, len }, by(path_flags), &place);
 	free(len ? path : NULL);
 	return told(error, place.number, place.inode);
 }
@@ -311,9 +323,8 @@ METHOD("metadata-hash") void *metadata_hash(struct node *node)
 
 METHOD("metadata-hash-at") void *metadata_hash_at(struct node *node, uint32_t path_flags, char *path, uint32_t len)
 {
-	(void)path_flags;
 	struct place place;
-	int error = find(node, (struct text){ path, len }, &place);
+	int error = find(node, (struct text){ path, len }, by(path_flags), &place);
 	free(len ? path : NULL);
 	return hashed(error, place.number);
 }
@@ -323,7 +334,7 @@ METHOD("metadata-hash-at") void *metadata_hash_at(struct node *node, uint32_t pa
 METHOD("create-directory-at") void *create_directory_at(struct node *node, char *path, uint32_t len)
 {
 	struct place place;
-	int error = walk(node, (struct text){ path, len }, &place);
+	int error = walk(node, (struct text){ path, len }, NEVER, &place);
 	if (error == NONE)
 		error = place.number ? EXIST : may_make(&place);
 	if (error == NONE)
@@ -335,7 +346,7 @@ METHOD("create-directory-at") void *create_directory_at(struct node *node, char 
 METHOD("remove-directory-at") void *remove_directory_at(struct node *node, char *path, uint32_t len)
 {
 	struct place place;
-	int error = find(node, (struct text){ path, len }, &place);
+	int error = find(node, (struct text){ path, len }, NEVER, &place);
 	if (error == NONE && !place.name.len)
 		error = len && path[len - 1] == '.' && (len == 1 || path[len - 2] != '.') ? INVALID : NOT_EMPTY;
 	if (error == NONE && place.inode.type != DIRECTORY)
@@ -353,7 +364,7 @@ METHOD("remove-directory-at") void *remove_directory_at(struct node *node, char 
 METHOD("unlink-file-at") void *unlink_file_at(struct node *node, char *path, uint32_t len)
 {
 	struct place place;
-	int error = find(node, (struct text){ path, len }, &place);
+	int error = find(node, (struct text){ path, len }, NEVER, &place);
 	if (error == NONE && place.inode.type == DIRECTORY)
 		error = IS_DIRECTORY;
 	if (error == NONE) {
@@ -367,11 +378,10 @@ METHOD("unlink-file-at") void *unlink_file_at(struct node *node, char *path, uin
 METHOD("link-at")
 void *link_at(struct node *node, uint32_t path_flags, char *old, uint32_t old_len, struct node *to, char *new, uint32_t new_len)
 {
-	(void)path_flags;
 	struct place from, into;
-	int error = find(node, (struct text){ old, old_len }, &from);
+	int error = find(node, (struct text){ old, old_len }, by(path_flags), &from);
 	if (error == NONE)
-		error = walk(to, (struct text){ new, new_len }, &into);
+		error = walk(to, (struct text){ new, new_len }, NEVER, &into);
 	if (error == NONE && into.number)
 		error = EXIST;
 	if (error == NONE && into.wants_directory)
@@ -388,6 +398,51 @@ void *link_at(struct node *node, uint32_t path_flags, char *old, uint32_t old_le
 	free(old_len ? old : NULL);
 	free(new_len ? new : NULL);
 	return done(error, 1);
+}
+
+METHOD("symlink-at") void *symlink_at(struct node *node, char *old, uint32_t old_len, char *new, uint32_t new_len)
+{
+	struct place place;
+	int error = !old_len ? NO_ENTRY : *old == '/' ? NOT_PERMITTED : old_len > PATH_MAX_BYTES ? NAME_TOO_LONG : NONE;
+	if (error == NONE)
+		error = walk(node, (struct text){ new, new_len }, NEVER, &place);
+	if (error == NONE && place.number)
+		error = EXIST;
+	if (error == NONE && place.wants_directory)
+		error = NO_ENTRY;
+	if (error == NONE)
+		error = may_make(&place);
+	if (error == NONE) {
+		uint32_t number = new_inode(SYMLINK, 0);
+		int32_t bucket = inodes();
+		set(bucket, label("to-", number), old, old_len);
+		bucket_drop(bucket);
+		set_entry(place.directory, place.name, number);
+	}
+	free(old_len ? old : NULL);
+	free(new_len ? new : NULL);
+	return done(error, 1);
+}
+
+METHOD("readlink-at") void *readlink_at(struct node *node, char *path, uint32_t len)
+{
+	struct place place;
+	int error = find(node, (struct text){ path, len }, BY_SLASH, &place);
+	if (error == NONE && place.inode.type != SYMLINK)
+		error = INVALID;
+	if (error == NONE) {
+		struct text target = target_of(place.number);
+		result.words[1] = (uint32_t)(uintptr_t)target.at;
+		result.words[2] = target.len;
+	}
+	free(len ? path : NULL);
+	return done(error, 4);
+}
+
+EXPORT("cabi_post_" TYPES "#[method]descriptor.readlink-at") void readlink_done(uint32_t *link)
+{
+	if (!*(uint8_t *)link)
+		done_with((struct text){ (const char *)(uintptr_t)link[1], link[2] });
 }
 
 /* Whether a directory is another one, or lies below it. */
@@ -423,9 +478,9 @@ METHOD("rename-at")
 void *rename_at(struct node *node, char *old, uint32_t old_len, struct node *to, char *new, uint32_t new_len)
 {
 	struct place from, into;
-	int error = walk(node, (struct text){ old, old_len }, &from);
+	int error = walk(node, (struct text){ old, old_len }, NEVER, &from);
 	if (error == NONE)
-		error = walk(to, (struct text){ new, new_len }, &into);
+		error = walk(to, (struct text){ new, new_len }, NEVER, &into);
 	if (error == NONE)
 		error = may_rename(&from, &into);
 	/* Two names of one file: both stay (rename(2)). */
@@ -446,10 +501,10 @@ void *rename_at(struct node *node, char *old, uint32_t old_len, struct node *to,
 
 /* --- Listings: in the order of names, so that a place in one is the name that was given last. */
 
-static int32_t make_listing(uint64_t id, struct text names)
+static int32_t make_listing(uint64_t id)
 {
 	struct listing *listing = need(sizeof *listing);
-	*listing = (struct listing){ id, names };
+	listing->id = id;
 	return listing_new(listing);
 }
 
@@ -488,7 +543,8 @@ METHOD("read-directory") void *read_directory(struct node *node)
 	set(bucket, label("", id), &node->number, sizeof node->number);
 	set(bucket, label("names-", id), names.at, names.len);
 	bucket_drop(bucket);
-	result.words[1] = (uint32_t)make_listing(id, names);
+	done_with(names);
+	result.words[1] = (uint32_t)make_listing(id);
 	return done(NONE, 4);
 }
 
@@ -498,7 +554,6 @@ EXPORT(TYPES "#[dtor]directory-entry-stream") void close_listing(struct listing 
 	take_away(bucket, label("", listing->id));
 	take_away(bucket, label("names-", listing->id));
 	bucket_drop(bucket);
-	done_with(listing->names);
 	free(listing);
 }
 
@@ -509,12 +564,7 @@ EXPORT(IDENTITY "#of-listing") uint64_t of_listing(struct listing *listing)
 
 EXPORT(IDENTITY "#listing-again") int32_t listing_again(uint64_t id)
 {
-	struct text names;
-	int32_t bucket = listings();
-	if (!get(bucket, label("names-", id), &names))
-		__builtin_trap();
-	bucket_drop(bucket);
-	return make_listing(id, names);
+	return make_listing(id);
 }
 
 static int order(struct text a, struct text b)
@@ -530,11 +580,17 @@ EXPORT(TYPES "#[method]directory-entry-stream.read-directory-entry") void *read_
 	int32_t bucket = listings();
 	if (!get(bucket, label("", listing->id), &at) || at.len < sizeof directory)
 		__builtin_trap();
+	/* The name that is given lies in there, so the next call frees it. */
+	static struct text names;
+	done_with(names);
+	names = (struct text){ 0 };
+	if (!get(bucket, label("names-", listing->id), &names))
+		__builtin_trap();
 	memcpy(&directory, at.at, sizeof directory);
 	struct text last = { at.at + sizeof directory, at.len - sizeof directory }, name = { 0 };
-	for (uint32_t i = 0; i < listing->names.len && !number; i += name.len) {
-		name.len = (uint8_t)listing->names.at[i++];
-		name.at = listing->names.at + i;
+	for (uint32_t i = 0; i < names.len && !number; i += name.len) {
+		name.len = (uint8_t)names.at[i++];
+		name.at = names.at + i;
 		/* A name that has gone meanwhile is left out. */
 		if (order(name, last) > 0)
 			number = entry(directory, name);

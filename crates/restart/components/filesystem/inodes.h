@@ -7,7 +7,7 @@
 
 #include "others.h"
 
-enum { DIRECTORY = 3, REGULAR = 6 };
+enum { DIRECTORY = 3, SYMLINK = 5, REGULAR = 6 };
 enum { ROOT = 1 };
 
 /* An inode as the store has it. */
@@ -187,11 +187,24 @@ static void settle(uint32_t number, struct inode inode)
 		file_remove(name.at, name.len, gone);
 	}
 	int32_t bucket = inodes();
+	if (inode.type == SYMLINK)
+		take_away(bucket, label("to-", number));
 	inode = (struct inode){ 0 };
 	get_fixed(bucket, free_key, &inode.parent, sizeof inode.parent);
 	set(bucket, label("", number), &inode, sizeof inode);
 	set(bucket, free_key, &number, sizeof number);
 	bucket_drop(bucket);
+}
+
+/* What a symbolic link says, in memory that done_with() frees. */
+static struct text target_of(uint32_t number)
+{
+	struct text target;
+	int32_t bucket = inodes();
+	if (!get(bucket, label("to-", number), &target))
+		__builtin_trap();
+	bucket_drop(bucket);
+	return target;
 }
 
 static void unlinked(uint32_t number)

@@ -13,6 +13,7 @@ enum error {
 	INVALID = 12,
 	IO = 13,
 	IS_DIRECTORY = 14,
+	LOOP = 15,
 	NAME_TOO_LONG = 18,
 	NO_ENTRY = 20,
 	INSUFFICIENT_SPACE = 23,
@@ -20,7 +21,17 @@ enum error {
 	NOT_EMPTY = 25,
 	NOT_PERMITTED = 31,
 };
-enum { NAME_MAX_BYTES = 255 };
+enum { NAME_MAX_BYTES = 255, PATH_MAX_BYTES = 4095 };
+/* As many as Linux follows in one path. */
+enum { LINKS_MAX = 40 };
+
+/* When a symbolic link at the end of a path is followed. One before the end always is. */
+enum follow {
+	NEVER,
+	/* Where a slash stands behind it. */
+	BY_SLASH,
+	ALWAYS,
+};
 
 /* An open descriptor. */
 struct node {
@@ -58,69 +69,92 @@ static int only_slashes(struct text rest)
 	return !component(&rest).len;
 }
 
-/* One step; `depth` counts those below the start. */
-static int step(uint32_t *directory, struct text name, uint32_t *depth)
+/* A path goes on with what a link says. The names of a place lie in this memory: a call walks twice at most, so the walk before the last is over. */
+static struct text followed(uint32_t link, struct text rest, unsigned walk)
 {
-	if (is(name, "."))
-		return NONE;
-	if (is(name, "..")) {
-		if (!*depth)
-			return NOT_PERMITTED;
-		--*depth;
-		*directory = load(*directory).parent;
-		return NONE;
-	}
-	uint32_t number = entry(*directory, name);
-	if (!number)
-		return NO_ENTRY;
-	if (load(number).type != DIRECTORY)
-		return NOT_DIRECTORY;
-	++*depth;
-	*directory = number;
-	return NONE;
+	static char *rooms[2];
+	struct text target = target_of(link);
+	char *room = need(target.len + rest.len + 1);
+	memcpy(room, target.at, target.len);
+	memcpy(room + target.len, rest.at, rest.len);
+	struct text path = { room, target.len + rest.len };
+	done_with(target);
+	free(rooms[walk]);
+	rooms[walk] = room;
+	return path;
 }
 
-static int walk(const struct node *start, struct text path, struct place *place)
+static int walk(const struct node *start, struct text path, enum follow follow, struct place *place)
 {
+	static unsigned walks;
+	unsigned this = walks++ % 2;
+	uint32_t depth = 0, links = 0;
 	*place = (struct place){ .directory = start->number };
-	uint32_t depth = 0;
 	if (load(start->number).type != DIRECTORY)
 		return NOT_DIRECTORY;
 	if (!path.len)
 		return NO_ENTRY;
+	if (path.len > PATH_MAX_BYTES)
+		return NAME_TOO_LONG;
 	if (*path.at == '/')
 		return NOT_PERMITTED;
 	for (;;) {
 		struct text name = component(&path);
+		int last = only_slashes(path), up = is(name, "..");
+		if (up || is(name, ".")) {
+			if (up && !depth--)
+				return NOT_PERMITTED;
+			if (up)
+				place->directory = load(place->directory).parent;
+			if (!last)
+				continue;
+			place->number = place->directory;
+			place->inode = load(place->number);
+			return NONE;
+		}
 		if (name.len > NAME_MAX_BYTES)
 			return NAME_TOO_LONG;
-		int dots = is(name, ".") || is(name, "..");
-		if (only_slashes(path) && !dots) {
+		uint32_t number = entry(place->directory, name);
+		struct inode inode = number ? load(number) : (struct inode){ 0 };
+		if (inode.type == SYMLINK && (!last || follow == ALWAYS || (follow == BY_SLASH && path.len))) {
+			if (links++ == LINKS_MAX)
+				return LOOP;
+			path = followed(number, path, this);
+			if (*path.at == '/')
+				return NOT_PERMITTED;
+			continue;
+		}
+		if (last) {
 			place->name = name;
 			place->wants_directory = path.len > 0;
-			break;
+			place->number = number;
+			place->inode = inode;
+			return NONE;
 		}
-		int error = step(&place->directory, name, &depth);
-		if (error != NONE)
-			return error;
-		if (only_slashes(path))
-			break;
+		if (!number)
+			return NO_ENTRY;
+		if (inode.type != DIRECTORY)
+			return NOT_DIRECTORY;
+		depth++;
+		place->directory = number;
 	}
-	place->number = place->name.len ? entry(place->directory, place->name) : place->directory;
-	if (place->number)
-		place->inode = load(place->number);
-	return NONE;
 }
 
 /* A path to something that must be there. */
-static int find(const struct node *start, struct text path, struct place *place)
+static int find(const struct node *start, struct text path, enum follow follow, struct place *place)
 {
-	int error = walk(start, path, place);
+	int error = walk(start, path, follow, place);
 	if (error != NONE)
 		return error;
 	if (!place->number)
 		return NO_ENTRY;
 	return place->wants_directory && place->inode.type != DIRECTORY ? NOT_DIRECTORY : NONE;
+}
+
+/* How a path is looked up that ends at what it names. */
+static enum follow by(uint32_t path_flags)
+{
+	return path_flags & 1 ? ALWAYS : BY_SLASH;
 }
 
 /* A name may be made in a directory that has one itself. */

@@ -21,13 +21,14 @@ impl Core {
         let all = self.table.descendants(handle);
         let all = all.map_err(|bad| self.bad(bad))?;
         for child in all.into_iter().rev() {
-            self.end_inner(child)?;
+            self.end_inner(child, true)?;
         }
         Ok(())
     }
 
-    /// Ends an object in the bodies, where it is there.
-    pub(super) fn end_inner(&mut self, handle: Handle) -> Result<(), Stop> {
+    /// Ends an object in the bodies, where it is there. What it asks others for on the way is answered as in a replay, or, where its end may be
+    /// repeated, as in a call.
+    pub(super) fn end_inner(&mut self, handle: Handle, replaying: bool) -> Result<(), Stop> {
         let epoch = self.epoch;
         let inner = match self.table.slot(handle) {
             Ok(slot) if slot.epoch == epoch => std::mem::take(&mut slot.inner),
@@ -37,7 +38,7 @@ impl Core {
         let mut outcome = Ok(());
         for (which, (body, inner)) in self.bodies.iter_mut().zip(inner).enumerate() {
             if !self.imports.is_empty() {
-                open(&self.journal).begin(true, which);
+                open(&self.journal).begin(replaying, which);
             }
             if let Err(failure) = body.discard(inner) {
                 outcome = Err(failed(failure));
@@ -64,20 +65,74 @@ impl Core {
             self.write_discard(handle);
             return Ok(());
         }
-        let back = match self.model.resources.get(resource) {
-            Some(resource) if resource.closes => self.rebuild(handle),
-            _ => Ok(()),
+        let resource = self.model.resources.get(resource);
+        let closes = resource.is_some_and(|resource| resource.closes);
+        let ended = if closes {
+            self.close(handle)
+        } else {
+            self.end_children(handle)
+                .and_then(|()| self.end_inner(handle, true))
         };
-        let ended = back
-            .and_then(|()| self.end_children(handle))
-            .and_then(|()| self.end_inner(handle));
         self.forget(handle);
         self.write_discard(handle);
+        let component = self.name.clone();
+        let function = "discard".to_owned();
         match ended {
-            Err(Stop::Failed(cause, detail)) => self.recover(cause, None, detail),
-            Err(Stop::Callee(error)) => self.recover(Cause::Callee, None, error.to_string()),
+            Err(Stop::Failed(cause, detail)) => {
+                self.recover(cause, None, detail)?;
+                // Others go on to see what its end would have changed.
+                let lost = CallError::Poison {
+                    component,
+                    function,
+                    attempts: self.policy.redo_max + 1,
+                    cause,
+                };
+                if closes { Err(lost) } else { Ok(()) }
+            }
+            Err(Stop::Callee(error)) => {
+                self.recover(Cause::Callee, None, error.to_string())?;
+                let lost = CallError::Callee {
+                    component,
+                    function,
+                    source: Box::new(error),
+                };
+                if closes { Err(lost) } else { Ok(()) }
+            }
             Err(Stop::Refused(error)) => Err(error),
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Ends an object whose end changes what others see: it is carried out once, whatever fails on the way. A lost object comes back first.
+    fn close(&mut self, handle: Handle) -> Result<(), Stop> {
+        let mut tries = 0;
+        let outcome = loop {
+            let ended = self
+                .rebuild(handle)
+                .and_then(|()| self.end_children(handle))
+                .and_then(|()| self.end_inner(handle, false));
+            let ended = match ended {
+                Ok(()) if std::mem::take(&mut self.fail_once) => {
+                    Err(Stop::Failed(Cause::Asked, "at its return".into()))
+                }
+                other => other,
+            };
+            match ended {
+                Err(Stop::Failed(cause, detail))
+                    if tries < self.policy.redo_max && self.policy.recover =>
+                {
+                    tries += 1;
+                    if let Err(error) = self.recover(cause, None, detail) {
+                        break Err(Stop::Refused(error));
+                    }
+                }
+                other => break other,
+            }
+        };
+        if !self.imports.is_empty() {
+            open(&self.journal).belongs(None);
+        }
+        self.settle();
+        outcome
     }
 }

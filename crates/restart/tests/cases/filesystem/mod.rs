@@ -15,7 +15,7 @@ use crate::fixture;
 mod script;
 mod tmpfs;
 
-use script::{Code, Fs, Stat};
+use script::{Code, Fs, Kind, Stat};
 use tmpfs::*;
 
 const STREAMS: &str = "wasi:io/streams@0.2.0#";
@@ -137,6 +137,19 @@ fn flags(given: &str, known: &[(char, &str)]) -> Value {
 
 const NO_FLAGS: Value = Value::Flags(Vec::new());
 
+fn follow() -> Value {
+    Value::Flags(vec!["symlink-follow".into()])
+}
+
+fn kind(told: &Value) -> Kind {
+    match told {
+        Value::Enum(kind) if kind == "regular-file" => Kind::File,
+        Value::Enum(kind) if kind == "directory" => Kind::Directory,
+        Value::Enum(kind) if kind == "symbolic-link" => Kind::Link,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn stat_of(value: Option<Value>) -> Stat {
     let Some(Value::Record(fields)) = value else {
         panic!("a record is needed, found {value:?}");
@@ -147,8 +160,7 @@ fn stat_of(value: Option<Value>) -> Stat {
             .and_then(|(_, value)| value.number())
             .expect("a number")
     };
-    let file = matches!(&fields[0].1, Value::Enum(kind) if kind == "regular-file");
-    Stat::new(file, number("link-count"), number("size"))
+    Stat::new(kind(&fields[0].1), number("link-count"), number("size"))
 }
 
 impl Fs for System {
@@ -163,7 +175,11 @@ impl Fs for System {
             "[method]descriptor.open-at",
             &[
                 self.handle(dir),
-                NO_FLAGS,
+                if how.contains('n') {
+                    NO_FLAGS
+                } else {
+                    follow()
+                },
                 path.into(),
                 flags(how, &open),
                 flags(how, &[('r', "read"), ('w', "write")]),
@@ -237,6 +253,12 @@ impl Fs for System {
         self.stream(write, stream, &[length.into()]).is_some()
     }
 
+    fn splice(&mut self, to: usize, from: usize, length: u64) -> Option<u64> {
+        let args = [self.streams[from].into(), length.into()];
+        let moved = self.stream("output-stream.splice", to, &args)?;
+        moved.and_then(|value| value.number())
+    }
+
     fn end(&mut self, stream: usize) {
         self.edge
             .discard(self.streams[stream])
@@ -254,6 +276,11 @@ impl Fs for System {
     }
 
     fn stat_at(&mut self, dir: usize, path: &str) -> Result<Stat, Code> {
+        let args = [self.handle(dir), follow(), path.into()];
+        self.call("[method]descriptor.stat-at", &args).map(stat_of)
+    }
+
+    fn link_stat(&mut self, dir: usize, path: &str) -> Result<Stat, Code> {
         let args = [self.handle(dir), NO_FLAGS, path.into()];
         self.call("[method]descriptor.stat-at", &args).map(stat_of)
     }
@@ -273,9 +300,8 @@ impl Fs for System {
             match self.call(next, &[listing.into()])? {
                 Some(Value::Option(Some(entry))) => match *entry {
                     Value::Record(fields) => match (&fields[0].1, &fields[1].1) {
-                        (Value::Enum(kind), Value::String(name)) => {
-                            let file = kind == "regular-file";
-                            names.push(format!("{name}{}", if file { "" } else { "/" }));
+                        (of, Value::String(name)) => {
+                            names.push(format!("{name}{}", kind(of).mark()));
                         }
                         other => panic!("{other:?}"),
                     },
@@ -316,6 +342,19 @@ impl Fs for System {
     fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code> {
         let args = [self.handle(dir), old.into(), self.handle(to), new.into()];
         self.call("[method]descriptor.rename-at", &args).map(drop)
+    }
+
+    fn symlink(&mut self, target: &str, dir: usize, path: &str) -> Result<(), Code> {
+        let args = [self.handle(dir), target.into(), path.into()];
+        self.call("[method]descriptor.symlink-at", &args).map(drop)
+    }
+
+    fn target(&mut self, dir: usize, path: &str) -> Result<String, Code> {
+        let args = [self.handle(dir), path.into()];
+        match self.call("[method]descriptor.readlink-at", &args)? {
+            Some(Value::String(target)) => Ok(target),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -370,7 +409,40 @@ fn what_has_neither_a_name_nor_a_descriptor_is_gone() {
         assert_eq!(system.files(), 0, "resets of {crash:03b}");
         // Its number is used again, and nothing of it is left.
         let third = system.open(0, "b", "crw").expect("it is made");
-        assert_eq!(system.stat(third), Ok(Stat::new(true, 1, 0)));
+        assert_eq!(system.stat(third), Ok(Stat::new(Kind::File, 1, 0)));
+    }
+}
+
+/// The component fails when it has closed a descriptor: to close it again must not count twice, and not to close it would keep the file.
+#[test]
+fn a_descriptor_is_closed_once_whatever_fails_on_the_way() {
+    let dual = Policy {
+        dual: true,
+        compare_every: 1,
+        ..policy()
+    };
+    for policy in [policy(), dual] {
+        let mut system = System::new(policy, 0);
+        let first = system.open(0, "a", "cw").expect("it is made");
+        let second = system.open(0, "a", "r").expect("it is there");
+        system.write(first, b"bytes", 0).expect("written");
+        system.unlink(0, "a").expect("it had a name");
+        for (fd, files) in [(first, 1), (second, 0)] {
+            let resets = system.resets();
+            system.edge.fail_once().expect("it is told");
+            system.close(fd);
+            assert_eq!((system.files(), system.resets()), (files, resets + 1));
+            if files == 1 {
+                assert_eq!(system.read(second, 9, 0).as_deref(), Ok(&b"bytes"[..]));
+            }
+        }
+        assert_eq!(
+            system
+                .others
+                .each_ref()
+                .map(|edge| edge.stats().expect("stats").resets_total()),
+            [0, 0]
+        );
     }
 }
 
@@ -386,6 +458,28 @@ fn no_path_leads_out_of_its_directory() {
     }
     assert!(system.stat_at(below, "e/..").is_ok());
     assert_eq!(system.stat_at(below, "").err().as_deref(), Some("no-entry"));
+    // Nor does a link lead out, and none is made that names a place outside.
+    system.symlink("..", 0, "d/up").expect("made");
+    system.symlink("e/../../f", 0, "d/file").expect("made");
+    for path in ["up", "up/d", "file"] {
+        let found = system.stat_at(below, path);
+        assert_eq!(found.err().as_deref(), Some("not-permitted"), "{path}");
+        assert!(system.link_stat(below, path).is_ok() || path == "up/d");
+    }
+    let made = system.open(below, "file", "cw");
+    assert_eq!(made.err().as_deref(), Some("not-permitted"));
+    assert!(system.stat_at(0, "d/up/d").is_ok());
+    for (target, needed) in [
+        ("/etc", "not-permitted"),
+        (&*"x".repeat(4096), "name-too-long"),
+    ] {
+        let made = system.symlink(target, 0, "absolute");
+        assert_eq!(made.err().as_deref(), Some(needed));
+    }
+    assert_eq!(
+        system.stat_at(0, &"./".repeat(2048)).err().as_deref(),
+        Some("name-too-long")
+    );
     let both = system.open(0, "new", "cdrw");
     assert_eq!(both.err().as_deref(), Some("invalid"));
 }

@@ -2,30 +2,51 @@
 
 use std::fmt::Debug;
 
+mod links;
+
 /// An error, by its name in wasi:filesystem.
 pub(crate) type Code = String;
+
+/// What stands behind a name in a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    Link,
+}
+
+impl Kind {
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Self::File => "",
+            Self::Directory => "/",
+            Self::Link => "@",
+        }
+    }
+}
 
 /// Of a directory no count and no size: file systems differ in these.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
-    file: bool,
+    kind: Kind,
     links: Option<u64>,
     size: Option<u64>,
 }
 
 impl Stat {
-    pub(crate) fn new(file: bool, links: u64, size: u64) -> Self {
+    pub(crate) fn new(kind: Kind, links: u64, size: u64) -> Self {
+        let told = kind != Kind::Directory;
         Self {
-            file,
-            links: file.then_some(links),
-            size: file.then_some(size),
+            kind,
+            links: told.then_some(links),
+            size: told.then_some(size),
         }
     }
 }
 
 /// A file system. Descriptors are numbers; 0 is the directory that is open from the start.
 pub(crate) trait Fs {
-    /// `how`: c create, x exclusive, d directory, t truncate, r read, w write.
+    /// `how`: c create, x exclusive, d directory, t truncate, r read, w write, n do not follow a symbolic link at the end.
     fn open(&mut self, dir: usize, path: &str, how: &str) -> Result<usize, Code>;
     fn close(&mut self, fd: usize);
     fn read(&mut self, fd: usize, length: u64, offset: u64) -> Result<Vec<u8>, Code>;
@@ -40,18 +61,24 @@ pub(crate) trait Fs {
     /// False where there is no room.
     fn put(&mut self, stream: usize, bytes: &[u8]) -> bool;
     fn zeroes(&mut self, stream: usize, length: u64) -> bool;
+    /// From one stream into another one: how much, none where it cannot go on.
+    fn splice(&mut self, to: usize, from: usize, length: u64) -> Option<u64>;
     fn end(&mut self, stream: usize);
     fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code>;
     fn stat(&mut self, fd: usize) -> Result<Stat, Code>;
     fn stat_at(&mut self, dir: usize, path: &str) -> Result<Stat, Code>;
+    /// The same of a symbolic link itself.
+    fn link_stat(&mut self, dir: usize, path: &str) -> Result<Stat, Code>;
     fn same(&mut self, one: usize, other: usize) -> bool;
-    /// Names, sorted; a directory's ends in a slash.
+    /// Names, sorted, each with the mark of its kind.
     fn list(&mut self, dir: usize) -> Result<Vec<String>, Code>;
     fn make_directory(&mut self, dir: usize, path: &str) -> Result<(), Code>;
     fn remove_directory(&mut self, dir: usize, path: &str) -> Result<(), Code>;
     fn unlink(&mut self, dir: usize, path: &str) -> Result<(), Code>;
     fn link(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code>;
     fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code>;
+    fn symlink(&mut self, target: &str, dir: usize, path: &str) -> Result<(), Code>;
+    fn target(&mut self, dir: usize, path: &str) -> Result<String, Code>;
 }
 
 /// A file system, and what it has answered so far.
@@ -125,6 +152,11 @@ impl Asked<'_> {
         self.note(format!("zeroes {length}"), put);
     }
 
+    fn splice(&mut self, to: usize, from: usize, length: u64) {
+        let moved = self.fs.splice(to, from, length);
+        self.note(format!("splice {length}"), moved);
+    }
+
     fn set_size(&mut self, fd: usize, size: u64) {
         let set = self.fs.set_size(fd, size);
         self.note(format!("size {size}"), set);
@@ -138,6 +170,21 @@ impl Asked<'_> {
     fn stat_at(&mut self, dir: usize, path: &str) {
         let stat = self.fs.stat_at(dir, path);
         self.note(format!("stat {path:?}"), stat);
+    }
+
+    fn link_stat(&mut self, dir: usize, path: &str) {
+        let stat = self.fs.link_stat(dir, path);
+        self.note(format!("link stat {path:?}"), stat);
+    }
+
+    fn symlink(&mut self, target: &str, dir: usize, path: &str) {
+        let made = self.fs.symlink(target, dir, path);
+        self.note(format!("symlink {target:?} {path:?}"), made);
+    }
+
+    fn target(&mut self, dir: usize, path: &str) {
+        let target = self.fs.target(dir, path);
+        self.note(format!("target {path:?}"), target);
     }
 
     fn same(&mut self, one: usize, other: usize) {
@@ -200,10 +247,13 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("truncate", truncate),
     ("streams", streams),
     ("streams-apart", streams_apart),
+    ("spliced", spliced),
     ("rename-file", rename_file),
     ("rename-directory", rename_directory),
-    ("hard-links", hard_links),
-    ("unlink-open", unlink_while_open),
+    ("hard-links", links::hard_links),
+    ("symbolic-links", links::symbolic_links),
+    ("symbolic-links-and-names", links::symbolic_links_and_names),
+    ("unlink-open", links::unlink_while_open),
     ("directories", directories),
     ("paths", paths),
 ];
@@ -238,6 +288,9 @@ fn open_flags(fs: &mut Asked<'_>) {
     fs.stat(fd);
     fs.read(fd, 10, 0);
     fs.open(0, "n", "tw");
+    fs.open(0, "t/", "cw");
+    fs.open(0, "t/", "cxw");
+    fs.open(0, "d/", "cr");
     fs.list(0);
 }
 
@@ -368,6 +421,27 @@ fn streams_apart(fs: &mut Asked<'_>) {
     fs.list(0);
 }
 
+fn spliced(fs: &mut Asked<'_>) {
+    fs.file("a", "some text to move");
+    fs.file("b", "old");
+    let (a, b) = (fs.open(0, "a", "rw"), fs.open(0, "b", "rw"));
+    let (from, to) = (fs.reads(a, 0), fs.writes(b, 1));
+    for length in [4, 0, 7, 100, 1] {
+        fs.splice(to, from, length);
+        fs.show("b");
+    }
+    // The source has gone on by what was taken, and nothing is lost between.
+    fs.write(a, "!!", 17);
+    fs.splice(to, from, 1);
+    fs.next(from, 5);
+    fs.put(to, " end");
+    fs.show("b");
+    let end = fs.appends(b);
+    let again = fs.reads(b, 0);
+    fs.splice(end, again, 3);
+    fs.show("b");
+}
+
 fn rename_file(fs: &mut Asked<'_>) {
     fs.rename(0, "none", 0, "a");
     fs.file("a", "first");
@@ -438,75 +512,6 @@ fn rename_directory(fs: &mut Asked<'_>) {
     fs.stat_at(0, "new/i/../f");
     fs.list(b);
     fs.list(h);
-}
-
-fn hard_links(fs: &mut Asked<'_>) {
-    fs.file("a", "shared");
-    fs.link(0, "a", 0, "b");
-    fs.stat_at(0, "a");
-    let (a, b) = (fs.open(0, "a", "rw"), fs.open(0, "b", "rw"));
-    fs.same(a, b);
-    fs.write(a, "S", 0);
-    fs.read(b, 10, 0);
-    fs.link(0, "none", 0, "c");
-    fs.link(0, "a", 0, "b");
-    fs.link(0, "a", 0, "a");
-    fs.link(0, "a/", 0, "c");
-    fs.link(0, "a", 0, "c/");
-    fs.link(0, "a", 0, "none/c");
-    fs.mkdir(0, "d");
-    fs.link(0, "d", 0, "e");
-    fs.link(0, "a", 0, "d");
-    let d = fs.open(0, "d", "rd");
-    fs.link(0, "b", d, "c");
-    fs.stat(a);
-    // Two names of one file: a rename of one over the other does nothing.
-    fs.rename(0, "a", 0, "b");
-    fs.list(0);
-    fs.unlink(0, "a");
-    fs.stat(a);
-    fs.rename(d, "c", 0, "b");
-    fs.unlink(0, "b");
-    fs.stat(b);
-    fs.show("d/c");
-    fs.unlink(d, "c");
-    fs.stat(b);
-    fs.write(b, "still", 0);
-    fs.read(a, 10, 0);
-    fs.list(d);
-}
-
-fn unlink_while_open(fs: &mut Asked<'_>) {
-    fs.unlink(0, "none");
-    fs.file("a", "old");
-    let old = fs.open(0, "a", "rw");
-    fs.unlink(0, "a");
-    fs.unlink(0, "a");
-    fs.open(0, "a", "r");
-    fs.read(old, 10, 0);
-    fs.stat(old);
-    fs.write(old, "longer text", 0);
-    fs.file("a", "new");
-    let new = fs.open(0, "a", "r");
-    fs.same(old, new);
-    fs.read(old, 20, 0);
-    fs.read(new, 20, 0);
-    fs.set_size(old, 4);
-    fs.close(new);
-    fs.unlink(0, "a");
-    fs.read(old, 20, 0);
-    fs.close(old);
-    fs.mkdir(0, "d");
-    let d = fs.open(0, "d", "rd");
-    fs.rmdir(0, "d");
-    fs.open(d, "f", "cw");
-    fs.mkdir(d, "e");
-    fs.file("g", "text");
-    fs.link(0, "g", d, "g");
-    fs.rename(0, "g", d, "g");
-    fs.mkdir(0, "d");
-    fs.open(d, "f", "r");
-    fs.list(0);
 }
 
 fn directories(fs: &mut Asked<'_>) {

@@ -10,8 +10,9 @@ pub(super) struct Tmpfs {
     pub(super) streams: Vec<(File, Option<u64>)>,
 }
 
-/// Its number in asm-generic/fcntl.h.
+/// Their numbers in asm-generic/fcntl.h.
 pub(super) const O_DIRECTORY: i32 = 0o200_000;
+pub(super) const O_NOFOLLOW: i32 = 0o400_000;
 
 impl Tmpfs {
     pub(super) fn new(name: &str) -> Self {
@@ -68,6 +69,7 @@ pub(super) fn code<T>(done: std::io::Result<T>) -> Result<T, Code> {
         (22, "invalid"),
         (36, "name-too-long"),
         (39, "not-empty"),
+        (40, "loop"),
     ];
     done.map_err(|error| {
         let number = error.raw_os_error();
@@ -76,8 +78,16 @@ pub(super) fn code<T>(done: std::io::Result<T>) -> Result<T, Code> {
     })
 }
 
+fn kind(of: fs::FileType) -> Kind {
+    match (of.is_dir(), of.is_symlink()) {
+        (true, _) => Kind::Directory,
+        (_, true) => Kind::Link,
+        _ => Kind::File,
+    }
+}
+
 pub(super) fn stat_from(meta: &fs::Metadata) -> Stat {
-    Stat::new(meta.is_file(), meta.nlink(), meta.len())
+    Stat::new(kind(meta.file_type()), meta.nlink(), meta.len())
 }
 
 impl Fs for Tmpfs {
@@ -88,6 +98,7 @@ impl Fs for Tmpfs {
             ('x', 0o200),
             ('t', 0o1000),
             ('d', O_DIRECTORY),
+            ('n', O_NOFOLLOW),
         ];
         let bits = bits.iter().filter(|(letter, _)| how.contains(*letter));
         let file = OpenOptions::new()
@@ -162,6 +173,12 @@ impl Fs for Tmpfs {
         self.put(stream, &vec![0; usize::try_from(length).expect("short")])
     }
 
+    fn splice(&mut self, to: usize, from: usize, length: u64) -> Option<u64> {
+        let bytes = self.next(from, length)?;
+        assert!(self.put(to, &bytes));
+        Some(bytes.len() as u64)
+    }
+
     fn end(&mut self, _stream: usize) {}
 
     fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code> {
@@ -176,6 +193,10 @@ impl Fs for Tmpfs {
         code(fs::metadata(self.path(dir, path))).map(|meta| stat_from(&meta))
     }
 
+    fn link_stat(&mut self, dir: usize, path: &str) -> Result<Stat, Code> {
+        code(fs::symlink_metadata(self.path(dir, path))).map(|meta| stat_from(&meta))
+    }
+
     fn same(&mut self, one: usize, other: usize) -> bool {
         let number = |fd: usize| self.file(fd).metadata().expect("open").ino();
         number(one) == number(other)
@@ -186,13 +207,13 @@ impl Fs for Tmpfs {
         let mut names: Vec<_> = entries
             .map(|entry| {
                 let entry = entry.expect("an entry");
-                let file = entry.file_type().expect("a type").is_file();
-                let name = entry.file_name().into_string().expect("text");
-                format!("{name}{}", if file { "" } else { "/" })
+                let mark = kind(entry.file_type().expect("a type")).mark();
+                (entry.file_name().into_string().expect("text"), mark)
             })
             .collect();
         names.sort();
-        Ok(names)
+        let marked = names.iter().map(|(name, mark)| format!("{name}{mark}"));
+        Ok(marked.collect())
     }
 
     fn make_directory(&mut self, dir: usize, path: &str) -> Result<(), Code> {
@@ -213,5 +234,13 @@ impl Fs for Tmpfs {
 
     fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code> {
         code(fs::rename(self.path(dir, old), self.path(to, new)))
+    }
+    fn symlink(&mut self, target: &str, dir: usize, path: &str) -> Result<(), Code> {
+        code(std::os::unix::fs::symlink(target, self.path(dir, path)))
+    }
+
+    fn target(&mut self, dir: usize, path: &str) -> Result<String, Code> {
+        let target = code(fs::read_link(self.path(dir, path)))?;
+        Ok(target.into_os_string().into_string().expect("text"))
     }
 }
