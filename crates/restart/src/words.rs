@@ -149,6 +149,8 @@ pub struct Policy {
     pub dual: bool,
     /// With `dual`: memories are compared every so many calls; 0 for never.
     pub compare_every: u32,
+    /// Before every so many calls one object is asked what the host knows the answer to, each in its turn; 0 for never.
+    pub audit_every: u32,
     /// A failed call is repeated so often before its caller gets an error.
     pub redo_max: u32,
     /// After more failures than this in `window` the component rests: `rest` at first, twice as long each time.
@@ -176,6 +178,7 @@ impl Default for Policy {
         Self {
             dual: false,
             compare_every: 16,
+            audit_every: 0,
             redo_max: 3,
             resets_max: 1000,
             window: Duration::from_secs(10),

@@ -22,6 +22,8 @@ mod load;
 mod lock;
 #[path = "cases/memory.rs"]
 mod memory;
+#[path = "cases/moves.rs"]
+mod moves;
 #[path = "cases/nested.rs"]
 mod nested;
 #[path = "cases/process.rs"]

@@ -78,10 +78,27 @@ impl Core {
         args: &[Value],
         result: Option<&Value>,
     ) -> Result<(), Stop> {
+        let function = &model.functions[function];
+        if let Effect::Move { parent, when } = &function.effect
+            && when.holds(result)
+            && let (Some(child), Some(parent)) = (
+                args.first().and_then(Value::handle),
+                args.get(*parent).and_then(Value::handle),
+            )
+        {
+            // Nothing could make it again: each would have to be there first.
+            let below = self.table.descendants(child);
+            let below = below.map_err(|bad| self.bad(bad))?;
+            if parent == child || below.contains(&parent) {
+                return Err(Stop::Failed(
+                    Cause::Wrong,
+                    format!("{} moved an object into itself", function.name),
+                ));
+            }
+        }
         if !self.policy.checks {
             return Ok(());
         }
-        let function = &model.functions[function];
         if let (Effect::State { from, when, .. }, Some(Value::Handle(handle))) =
             (&function.effect, args.first())
             && !from.is_empty()

@@ -16,7 +16,7 @@ use super::parts::Refill;
 use crate::body::{Body, Inner, Inners};
 use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
 use crate::keep::Kept;
-use crate::model::{Model, Passing, Role};
+use crate::model::{Effect, Model, Passing, Role};
 use crate::table::{Bad, Sealed, Table};
 use crate::value::{Handle, Value};
 use crate::words::{
@@ -42,6 +42,7 @@ pub(super) struct Core {
     /// Readable without the lock; written under it.
     pub(super) calls: Arc<AtomicU64>,
     pub(super) since_compare: u32,
+    pub(super) audit: Audit,
     pub(super) limits: Limits,
     /// Failures since the last call that succeeded; with two bodies, since their memories were last found equal. From the second on a component
     /// with a process of its own gets a new one: what a reset in place does not touch may be what is damaged.
@@ -60,6 +61,13 @@ pub(super) struct Core {
     /// Others that it may call.
     pub(super) imports: Vec<Import>,
     pub(super) journal: Arc<Mutex<Journal>>,
+}
+
+/// Whose turn it is to be asked for what the host knows.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    pub(super) calls: u32,
+    pub(super) place: usize,
 }
 
 /// How often it failed of late, and what follows from that.
@@ -460,11 +468,17 @@ impl Core {
                 self.rebuild(handle)?;
             }
         }
-        if model.functions[function].children
-            && let Some(handle) = args.iter().find_map(Value::handle)
-        {
-            self.rebuild_children(handle)?;
+        if model.functions[function].children {
+            // Of a move the new parent: it may be full.
+            let of = match model.functions[function].effect {
+                Effect::Move { parent, .. } => args.get(parent).and_then(Value::handle),
+                _ => args.iter().find_map(Value::handle),
+            };
+            if let Some(handle) = of {
+                self.rebuild_children(handle)?;
+            }
         }
+        self.audit()?;
         self.bring_keys(function, args)?;
         self.rename_for(model, function, args)?;
         let result = self.run_of(model, function, args, false)?;

@@ -30,15 +30,26 @@ pub(crate) struct Unit {
 #[derive(Default)]
 pub(super) struct Waits {
     waiting: AtomicU32,
-    calls: Mutex<u64>,
+    ended: Mutex<Ended>,
     changed: Condvar,
 }
 
+/// How many calls have ended, and how many of them may end a wait that the sidecar file tells of.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Ended {
+    all: u64,
+    waking: u64,
+}
+
 impl Waits {
-    /// A call has ended.
-    pub(super) fn wake(&self) {
+    /// A call has ended; `waking` says whether it may end a wait. Asked only where somebody waits.
+    pub(super) fn wake(&self, waking: impl FnOnce() -> bool) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            *self.calls.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            let waking = waking();
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.all += 1;
+            ended.waking += u64::from(waking);
+            drop(ended);
             self.changed.notify_all();
         }
     }
@@ -138,8 +149,22 @@ impl Edge {
                 .lock()
                 .map_err(|_| self.reentered())?
                 .call(self.client, function, args);
-        self.unit.waits.wake();
+        // By the present version: the edge may be of an older one. An error may be the last that is heard of the component.
+        if outcome.is_err() {
+            self.unit.waits.wake(|| true);
+        } else {
+            self.woken(function);
+        }
         outcome
+    }
+
+    /// A call of that function has ended.
+    fn woken(&self, function: usize) {
+        self.unit.waits.wake(|| {
+            let model = self.unit.model.lock();
+            let model = model.unwrap_or_else(PoisonError::into_inner);
+            model.functions.get(function).is_none_or(|f| f.wakes)
+        });
     }
 
     /// Calls a function now, and again after calls of others, until `ready` holds for its result. None where that takes longer than `limit`.
@@ -156,11 +181,46 @@ impl Edge {
         limit: Duration,
         ready: impl Fn(&Option<Value>) -> bool,
     ) -> Result<Option<Option<Value>>, CallError> {
+        self.wait_for(function, args, limit, ready, |ended| ended.all)
+    }
+
+    /// Calls a function that blocks, as the sidecar file tells (`until`, `woken_by`): now, and again after each call that may end its wait,
+    /// until it has what it waits for. None where that takes longer than `limit`. A function that does not block is called once.
+    ///
+    /// The wait is counted, so a call between a try and the wait is not missed, and neither is one that a failure repeats.
+    ///
+    /// # Errors
+    /// As [`Edge::call`].
+    pub fn until(
+        &self,
+        function: usize,
+        args: &[Value],
+        limit: Duration,
+    ) -> Result<Option<Option<Value>>, CallError> {
+        let wait = self.model.functions.get(function);
+        let Some(until) = wait.and_then(|f| f.wait.as_ref()).map(|wait| wait.until) else {
+            return self.call(function, args).map(Some);
+        };
+        let over = |value: &Option<Value>| until.holds(value.as_ref());
+        let outcome = self.wait_for(function, args, limit, over, |ended| ended.waking);
+        // It may be what others wait for: a lock that was taken is one that can be given back.
+        self.woken(function);
+        outcome
+    }
+
+    fn wait_for(
+        &self,
+        function: usize,
+        args: &[Value],
+        limit: Duration,
+        ready: impl Fn(&Option<Value>) -> bool,
+        count: impl Fn(&Ended) -> u64,
+    ) -> Result<Option<Option<Value>>, CallError> {
         let waits = &self.unit.waits;
         waits.waiting.fetch_add(1, Ordering::SeqCst);
         let end = Instant::now() + limit;
         let outcome = loop {
-            let before = *waits.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = count(&waits.ended.lock().unwrap_or_else(PoisonError::into_inner));
             // Not `call`, which would wake the other waiters for nothing: a look changes nothing.
             let looked = if self.allowed.get(function).copied().unwrap_or(false) {
                 let core = self.unit.core.lock();
@@ -174,13 +234,13 @@ impl Edge {
                 Ok(value) if ready(&value) => break Ok(Some(value)),
                 Ok(_) => {}
             }
-            let calls = waits.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = waits.ended.lock().unwrap_or_else(PoisonError::into_inner);
             let rest = end.saturating_duration_since(Instant::now());
-            let (calls, timeout) = waits
+            let (ended, timeout) = waits
                 .changed
-                .wait_timeout_while(calls, rest, |calls| *calls == before)
+                .wait_timeout_while(ended, rest, |ended| count(ended) == before)
                 .unwrap_or_else(PoisonError::into_inner);
-            drop(calls);
+            drop(ended);
             if timeout.timed_out() {
                 break Ok(None);
             }
@@ -202,11 +262,15 @@ impl Edge {
     /// # Errors
     /// When the handle is stale.
     pub fn discard(&self, handle: Handle) -> Result<(), CallError> {
-        self.unit
+        let outcome = self
+            .unit
             .core
             .lock()
             .map_err(|_| self.reentered())?
-            .discard(self.client, handle)
+            .discard(self.client, handle);
+        // What an object held is free again.
+        self.unit.waits.wake(|| true);
+        outcome
     }
 
     /// Whose component it leads to.

@@ -166,6 +166,14 @@ impl Core {
             }
             return;
         }
+        if let Effect::Move { parent, when } = effect {
+            if when.holds(result)
+                && let Some(parent) = args.get(*parent).and_then(Value::handle)
+            {
+                self.move_to(model, handle, parent);
+            }
+            return;
+        }
         let Ok(slot) = self.table.slot(handle) else {
             return;
         };
@@ -207,6 +215,23 @@ impl Core {
                 });
             }
             _ => {}
+        }
+    }
+
+    /// The place of the parent among the arguments of the object's maker.
+    fn move_to(&mut self, model: &Model, handle: Handle, parent: Handle) {
+        let creator = self
+            .table
+            .slot(handle)
+            .ok()
+            .and_then(|slot| slot.record().ok().map(|record| record.creator));
+        let maker = creator.and_then(|creator| model.functions.get(creator));
+        if let Some(Role::Create {
+            parent: Some(place),
+            ..
+        }) = maker.map(|maker| maker.role)
+        {
+            self.table.move_to(handle, parent, place);
         }
     }
 

@@ -72,6 +72,7 @@ impl Host {
             stats: Stats::default(),
             calls: Arc::default(),
             since_compare: 0,
+            audit: core::Audit::default(),
             limits: core::Limits::default(),
             in_a_row: 0,
             kept: None,

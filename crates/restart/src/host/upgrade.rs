@@ -25,7 +25,7 @@ use crate::engine::open;
 use crate::model::{InUse, Model, Returns, Role};
 use crate::table::{PIECE, Sealed};
 use crate::value::{Handle, Value};
-use crate::words::{CallError, Policy};
+use crate::words::{CallError, Cause, Policy};
 
 /// What an upgrade came to.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +128,7 @@ impl Host {
         drop(core);
         // Bodies that are not needed any more end here, where nobody waits for it.
         drop(parts);
-        unit.waits.wake();
+        unit.waits.wake(|| true);
         moved.map_err(|found| UpgradeError::Replay {
             component: name.clone(),
             found,
@@ -283,6 +283,39 @@ impl Core {
                 .rebuild(handle)
                 .and_then(|()| self.bring_all_keys(handle));
             lost_anyway(keys.and_then(|()| self.ask(handle)))?;
+        }
+        Ok(())
+    }
+
+    /// Now and then, before a call: one of the objects that the component has is asked. The call that follows is not noted yet, so it may be
+    /// made again after a reset. What the host itself has damaged is told to its user, and not to whoever happens to call.
+    pub(super) fn audit(&mut self) -> Result<(), Stop> {
+        // A look at a place costs little; a call must not pay for looks at all of them.
+        const LOOKS: usize = 64;
+        if self.policy.audit_every == 0 {
+            return Ok(());
+        }
+        self.audit.calls += 1;
+        if self.audit.calls < self.policy.audit_every {
+            return Ok(());
+        }
+        self.audit.calls = 0;
+        for _ in 0..LOOKS {
+            self.audit.place += 1;
+            let Some(handle) = self.table.at(&mut self.audit.place) else {
+                continue;
+            };
+            let epoch = self.epoch;
+            if self
+                .table
+                .slot(handle)
+                .is_ok_and(|slot| slot.epoch == epoch)
+            {
+                return match lost_anyway(self.ask(handle)) {
+                    Err(Stop::Callee(error)) => Err(Stop::Failed(Cause::Wrong, error.to_string())),
+                    other => other,
+                };
+            }
         }
         Ok(())
     }

@@ -118,6 +118,46 @@ impl Model {
         Ok(())
     }
 
+    /// An object that moves comes back from its new parent, by the maker that it had: each maker takes a parent of that kind.
+    pub(super) fn movable(&self, index: usize) -> Result<(), ModelError> {
+        let resource = &self.resources[index];
+        let kind =
+            |of: Option<usize>| of.map_or("no object".into(), |of| self.resources[of].path());
+        for function in &self.functions {
+            let (Role::Method { resource: of }, Effect::Move { parent, .. }) =
+                (function.role, &function.effect)
+            else {
+                continue;
+            };
+            if of != index {
+                continue;
+            }
+            if resource.identity.is_some() {
+                return Err(
+                    function.unsupported("a move of an object that comes back by its identity")
+                );
+            }
+            let found = match function.params[*parent].passing {
+                Passing::Borrow(of) if *parent > 0 => Some(of),
+                _ => None,
+            };
+            for (creator, needed) in &resource.creators {
+                if found.is_none() || *needed != found {
+                    return Err(ModelError::OtherParent {
+                        function: function.path(),
+                        found: kind(found),
+                        needed: format!(
+                            "{} makes it from {}",
+                            self.functions[*creator].path(),
+                            kind(*needed)
+                        ),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// No resource needs itself to be made.
     pub(super) fn no_cycles(&self) -> Result<(), ModelError> {
         let mut makeable = vec![false; self.resources.len()];

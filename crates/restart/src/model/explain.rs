@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::words::{Effect, Model, Role, When};
+use super::words::{Effect, Function, Model, Role, When};
 
 impl Model {
     #[must_use]
@@ -86,6 +86,11 @@ impl Model {
                         Effect::Delete { when, .. } => {
                             format!("takes a key away{}", condition(*when))
                         }
+                        Effect::Move { parent, when } => format!(
+                            "moves it to {}{}",
+                            function.params[*parent].name,
+                            condition(*when)
+                        ),
                         Effect::Remove { .. } | Effect::All { .. } => "concerns names".to_owned(),
                     };
                     let first = if function.children {
@@ -93,7 +98,12 @@ impl Model {
                     } else {
                         ""
                     };
-                    let _ = writeln!(out, "  call             {} {what}{first}", function.name);
+                    let waits = self.waits(function);
+                    let _ = writeln!(
+                        out,
+                        "  call             {} {what}{first}{waits}",
+                        function.name
+                    );
                 }
             }
         }
@@ -114,6 +124,19 @@ impl Model {
             let _ = writeln!(out, "function {} {what}", function.path());
         }
         out
+    }
+
+    fn waits(&self, function: &Function) -> String {
+        let Some(wait) = &function.wait else {
+            return String::new();
+        };
+        let wakers = wait.woken_by.iter();
+        let wakers: Vec<_> = wakers.map(|f| self.functions[*f].name.as_str()).collect();
+        format!(
+            "; waits{}, woken by {}",
+            condition(wait.until).replace(" if", " until"),
+            wakers.join(", ")
+        )
     }
 
     fn call(&self, function: usize) -> String {

@@ -210,5 +210,7 @@ pub(super) fn infer(
         argument_max: Vec::new(),
         replay: Vec::new(),
         returns: None,
+        wait: None,
+        wakes: false,
     })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 
-use super::words::{Effect, Model, ModelError, Passing, Returns, Role, Source, When};
+use super::words::{Effect, Model, ModelError, Passing, Returns, Role, Source, Wait, When};
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -83,6 +83,10 @@ struct FunctionEntry {
     #[serde(default)]
     gives_none: bool,
     returns: Option<ReturnsEntry>,
+    /// The call blocks until this holds of its result, and calls of these functions end that.
+    until: Option<When>,
+    #[serde(default)]
+    woken_by: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -126,9 +130,15 @@ impl Model {
         for index in 0..self.functions.len() {
             self.complete_function(index, sidecar)?;
         }
+        for (name, entry) in &sidecar.function {
+            if let Some(index) = self.function(name) {
+                self.blocks(index, entry)?;
+            }
+        }
         for index in 0..self.resources.len() {
             self.complete_resource(index, sidecar)?;
             self.all_given_back(index)?;
+            self.movable(index)?;
         }
         self.no_cycles()
     }
@@ -236,6 +246,15 @@ impl Model {
                     when: entry.when,
                 }
             }
+            Some("move") => {
+                let parent = entry.parent.as_deref();
+                let parent =
+                    parent.ok_or_else(|| unsupported("effect = \"move\" without parent"))?;
+                Effect::Move {
+                    parent: self.parameter(index, parent)?,
+                    when: entry.when,
+                }
+            }
             Some("state") | None => {
                 let Some(to) = entry.to.as_deref() else {
                     return Err(ModelError::Missing(path));
@@ -296,6 +315,63 @@ impl Model {
             _ => {}
         }
         self.functions[index].effect = effect;
+        Ok(())
+    }
+
+    /// A call that blocks, and what ends that. A try that has to wait may leave nothing behind, since it is made again.
+    fn blocks(&mut self, index: usize, entry: &FunctionEntry) -> Result<(), ModelError> {
+        let function = &self.functions[index];
+        let (until, woken_by) = match (entry.until, entry.woken_by.is_empty()) {
+            (None, true) => return Ok(()),
+            (Some(until), false) if until != When::Always => (until, &entry.woken_by),
+            _ => {
+                return Err(
+                    function.unsupported("until without woken_by, or woken_by without until")
+                );
+            }
+        };
+        function.can_tell(until)?;
+        if !matches!(function.role, Role::Method { .. } | Role::Free) {
+            return Err(function.unsupported("a wait of a function that makes or ends an object"));
+        }
+        let noted = match &function.effect {
+            Effect::None | Effect::All { .. } => until,
+            Effect::State { when, .. }
+            | Effect::Field { when, .. }
+            | Effect::Write { when, .. }
+            | Effect::Truncate { when, .. }
+            | Effect::Put { when, .. }
+            | Effect::Delete { when, .. }
+            | Effect::Move { when, .. }
+            | Effect::Remove { when, .. } => *when,
+        };
+        if noted != until {
+            return Err(ModelError::TryChanges {
+                function: function.path(),
+                until: until.word(),
+                when: noted.word(),
+            });
+        }
+        let mut wakers = Vec::new();
+        for name in woken_by {
+            let full = format!("{}#{name}", self.functions[index].interface);
+            let found = self.function(&full).or_else(|| self.function(name));
+            let waker = found.ok_or_else(|| ModelError::Unknown(name.clone()))?;
+            let of = &self.functions[waker];
+            let looks = matches!(of.effect, Effect::None | Effect::All { .. });
+            if looks && matches!(of.role, Role::Method { .. } | Role::Free) {
+                return Err(ModelError::NeverWakes {
+                    function: self.functions[index].path(),
+                    waker: of.path(),
+                });
+            }
+            self.functions[waker].wakes = true;
+            wakers.push(waker);
+        }
+        self.functions[index].wait = Some(Wait {
+            until,
+            woken_by: wakers,
+        });
         Ok(())
     }
 
@@ -396,7 +472,17 @@ impl Model {
             self.functions[index].argument_max.push((place, *max));
         }
         if entry.children {
+            let into = entry.parent.as_deref();
+            let into = into.filter(|_| entry.effect.as_deref() == Some("move"));
+            let into = into.map(|name| self.parameter(index, name)).transpose()?;
             let of = match self.functions[index].role {
+                // A move looks at what stands there already.
+                Role::Method { .. } if let Some(into) = into => {
+                    match self.functions[index].params[into].passing {
+                        Passing::Borrow(of) => Some(of),
+                        Passing::Own(_) | Passing::Value => None,
+                    }
+                }
                 Role::Method { resource } => Some(resource),
                 Role::Terminal { parameter } => {
                     match self.functions[index].params[parameter].passing {

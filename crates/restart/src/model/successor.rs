@@ -199,7 +199,12 @@ impl Model {
             | Effect::Write { .. }
             | Effect::Truncate { .. }
             | Effect::Put { .. }
+            | Effect::Move { .. }
             | Effect::Delete { .. } => {}
+        }
+        if let Some(wait) = &mut moved.wait {
+            let woken_by = wait.woken_by.iter_mut();
+            woken_by.for_each(|f| *f = places.functions[*f]);
         }
         if let Some(Returns::Remembered {
             state: s,

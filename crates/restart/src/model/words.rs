@@ -41,6 +41,23 @@ pub enum ModelError {
         "{function} is repeated when an object comes back, which needs {parameter}, and that is not remembered"
     )]
     Forgets { function: String, parameter: String },
+    #[error("{function} waits to be woken by {waker}, which changes nothing that it could look at")]
+    NeverWakes { function: String, waker: String },
+    #[error(
+        "{function} is tried until it gives {until}, and what a try changes is noted when it gives {when}"
+    )]
+    TryChanges {
+        function: String,
+        until: &'static str,
+        when: &'static str,
+    },
+    /// `needed`: which maker takes what.
+    #[error("{function} moves an object to a parent that is {found}, and {needed}")]
+    OtherParent {
+        function: String,
+        found: String,
+        needed: String,
+    },
     #[error("{function}: {what} is not supported")]
     Unsupported { function: String, what: String },
     #[error("{function} has no parameter {parameter}")]
@@ -74,6 +91,15 @@ impl ModelError {
             }
             Self::Unknown(_) | Self::NoParameter { .. } => {
                 "the names that the WIT has; steadfast host generate --explain lists them".into()
+            }
+            Self::NeverWakes { .. } => {
+                "woken_by with the functions whose calls bring about what it waits for".into()
+            }
+            Self::TryChanges { until, .. } => {
+                format!("when = \"{until}\", so that a try that has to wait leaves nothing behind")
+            }
+            Self::OtherParent { .. } => {
+                "a parameter of the kind that every maker of the object takes; an object without a parent cannot move".into()
             }
             Self::Cycle(_) => "one of them must be makeable without the other".into(),
             Self::Unsupported { .. } => "docs/limits.md lists what is".into(),
@@ -131,7 +157,7 @@ pub enum When {
 }
 
 impl When {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Always => "always",
             Self::Ok => "ok",
@@ -188,6 +214,8 @@ pub enum Effect {
     },
     /// Takes a key away.
     Delete { key: usize, when: When },
+    /// The object is from here on as if it were made from the object that is the argument of that place.
+    Move { parent: usize, when: When },
     /// Takes a name and its data away; the name is the argument of that place.
     Remove {
         resource: usize,
@@ -196,6 +224,15 @@ pub enum Effect {
     },
     /// Looks at all objects of these resources, or at all names of a resource that has some.
     All { resources: Vec<usize> },
+}
+
+/// A call that blocks: it is tried in the component, and waited for in the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// Over when this holds of the result.
+    pub until: When,
+    /// The functions whose calls may end it.
+    pub woken_by: Vec<usize>,
 }
 
 /// Where a number comes from.
@@ -228,6 +265,10 @@ pub struct Function {
     pub replay: Vec<(usize, Value)>,
     /// What the result must be for this state of the object (a check of results against the slot).
     pub returns: Option<Returns>,
+    /// How it blocks, where it does.
+    pub wait: Option<Wait>,
+    /// Whether some call waits for one of this.
+    pub wakes: bool,
 }
 
 /// A result that the slot table knows beforehand.

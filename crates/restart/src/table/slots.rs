@@ -23,11 +23,45 @@ impl Table {
         let checksum = record.checksum();
         let parent = record.parent;
         let handle = self.place(record, checksum, epoch, inner);
-        if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok()) {
-            parent.children.push(handle);
-            parent.children_sum = parent.children_sum.wrapping_add(share(handle));
-        }
+        self.join(handle, parent);
         handle
+    }
+
+    fn join(&mut self, child: Handle, parent: Option<Handle>) {
+        if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok()) {
+            parent.children.push(child);
+            parent.children_sum = parent.children_sum.wrapping_add(share(child));
+        }
+    }
+
+    fn leave(&mut self, child: Handle, parent: Option<Handle>) {
+        if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok())
+            && let Some(place) = parent.children.iter().rposition(|one| *one == child)
+        {
+            parent.children.swap_remove(place);
+            parent.children_sum = parent.children_sum.wrapping_sub(share(child));
+        }
+    }
+
+    /// The object is the child of another one from here on, whose handle is the argument `place` of its maker.
+    pub(crate) fn move_to(&mut self, child: Handle, parent: Handle, place: usize) {
+        // One whose record has changed is refused at its next use.
+        let Ok(Ok(before)) = self
+            .slot(child)
+            .map(|slot| slot.record().map(|record| record.parent))
+        else {
+            return;
+        };
+        self.leave(child, before);
+        if let Ok(slot) = self.slot(child) {
+            slot.update(|record| {
+                record.parent = Some(parent);
+                if let Some(arg) = record.args.get_mut(place) {
+                    *arg = parent.into();
+                }
+            });
+        }
+        self.join(child, Some(parent));
     }
 
     pub(super) fn place(
@@ -39,7 +73,7 @@ impl Table {
     ) -> Handle {
         self.live += 1;
         let epoch = Sealed::of(epoch);
-        if let Some(index) = self.free.pop() {
+        if let Some(index) = self.vacant() {
             let slot = &mut self.slots[index as usize];
             (
                 slot.live,
@@ -70,6 +104,18 @@ impl Table {
             index,
             generation: 0,
         }
+    }
+
+    /// A place that was given back. One that has changed by itself names a live object, or none: two objects would have one handle.
+    fn vacant(&mut self) -> Option<u32> {
+        while let Some(index) = self.free.pop() {
+            let slot = self.slots.get(index as usize);
+            // Of a generation that has changed no handle would fit.
+            if slot.is_some_and(|slot| !slot.live && slot.generation.get().is_some()) {
+                return Some(index);
+            }
+        }
+        None
     }
 
     /// Notes that the component has this name now.
@@ -122,12 +168,7 @@ impl Table {
             let parent = std::mem::take(&mut slot.record).parent;
             self.free.extend(next.map(|_| handle.index));
             self.live -= 1;
-            if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok())
-                && let Some(place) = parent.children.iter().rposition(|child| *child == handle)
-            {
-                parent.children.swap_remove(place);
-                parent.children_sum = parent.children_sum.wrapping_sub(share(handle));
-            }
+            self.leave(handle, parent);
         }
     }
 
@@ -136,6 +177,10 @@ impl Table {
         let mut all = self.slot(of)?.children()?.to_vec();
         let mut next = 0;
         while let Some(&child) = all.get(next) {
+            // No more than there are: what goes round in a circle has changed by itself.
+            if all.len() > self.live {
+                return Err(Bad::Corrupt);
+            }
             all.extend_from_slice(self.slot(child)?.children()?);
             next += 1;
         }
@@ -152,6 +197,18 @@ impl Table {
 
     pub(crate) fn len(&self) -> usize {
         self.live
+    }
+
+    /// The object at a place, which begins again behind the last one.
+    pub(crate) fn at(&self, place: &mut usize) -> Option<Handle> {
+        if *place >= self.slots.len() {
+            *place = 0;
+        }
+        let slot = self.slots.get(*place).filter(|slot| slot.live)?;
+        Some(Handle {
+            index: u32::try_from(*place).ok()?,
+            generation: slot.number(),
+        })
     }
 
     /// All live handles.
@@ -183,6 +240,27 @@ mod tests {
         assert_eq!(second.index, first.index);
         assert_ne!(second, first);
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_vacant_place_that_changed_by_itself_takes_no_live_one() {
+        for wrong in [0, 2, 1 << 31] {
+            let mut table = Table::default();
+            let all: Vec<_> = (0..3)
+                .map(|_| table.insert(Record::default(), 0, Inners::new()))
+                .collect();
+            table.remove(all[1]);
+            table.free[0] = wrong;
+            let next = table.insert(Record::default(), 0, Inners::new());
+            assert_eq!((next.index, table.len()), (3, 3), "{wrong}");
+            assert!(table.has(all[0]) && table.has(all[2]));
+        }
+        let mut table = Table::default();
+        let first = table.insert(Record::default(), 0, Inners::new());
+        table.remove(first);
+        table.slots[0].generation.0 ^= 2;
+        let next = table.insert(Record::default(), 0, Inners::new());
+        assert!(next.index == 1 && table.has(next));
     }
 
     #[test]
@@ -236,6 +314,16 @@ mod tests {
         assert_eq!(table.descendants(root), Ok(vec![a, b, c]));
         assert_eq!(table.descendants(b), Ok(vec![]));
         table.remove(b);
+        assert_eq!(table.descendants(root), Ok(vec![a, c]));
+        // Another parent: what was made from it goes along.
+        table.move_to(a, c, 0);
+        assert_eq!(table.descendants(c), Err(Bad::Corrupt), "a circle");
+        table.move_to(a, root, 0);
+        let other = child(&mut table, None);
+        table.move_to(a, other, 0);
+        assert_eq!(table.descendants(root), Ok(vec![]));
+        assert_eq!(table.descendants(other), Ok(vec![a, c]));
+        table.move_to(a, root, 0);
         assert_eq!(table.descendants(root), Ok(vec![a, c]));
         table.slot(a).expect("live").children.clear();
         assert_eq!(table.descendants(root), Err(Bad::Corrupt));

@@ -343,6 +343,12 @@ fn follow(model: &Model, objects: &mut Vec<Objects>, step: &Step, answer: &Answe
             {
                 object.state = *to;
             }
+            if let Effect::Move { parent, when } = &function.effect
+                && when.holds(value.as_ref())
+                && let Some(object) = objects.iter_mut().find(|o| Some(o.id) == named(0))
+            {
+                object.parent = named(*parent);
+            }
         }
         Role::Free => {}
     }

@@ -373,3 +373,44 @@ fn a_failure_carries_what_both_bodies_held_where_it_is_asked_for() {
         assert_eq!(one.memories[0][..last], other.memories[0][..last]);
     }
 }
+
+/// One lock is used, and a bit of another one flips: the audit finds it, and nobody is told a wrong holder. Without a flip it finds nothing.
+#[test]
+fn an_audit_finds_what_has_changed_in_an_object_that_nobody_uses() {
+    for (audit_every, flips, found) in [(4, true, true), (4, false, false), (0, true, false)] {
+        let policy = Policy {
+            spare: false,
+            audit_every,
+            ..Policy::default()
+        };
+        let host = fixture::host("lock", policy);
+        let edge = host.edge("test", "lock", &[]).expect("an edge");
+        let new = || {
+            let made = edge.invoke(NEW, &[]).expect("made");
+            made.and_then(|value| value.handle()).expect("a lock")
+        };
+        let (used, idle) = (new(), new());
+        let held = [idle.into(), 0x0102_0304u32.into()];
+        assert_eq!(edge.invoke(TAKE, &held), Ok(Some(Value::Bool(true))));
+        if flips {
+            let memory = edge.memories().expect("it has one").remove(0);
+            let owner = 0x0102_0304u32.to_le_bytes();
+            let places = memory.windows(4).enumerate();
+            let places: Vec<_> = places.filter(|(_, four)| *four == owner).collect();
+            assert!(!places.is_empty());
+            for (place, _) in places {
+                assert!(edge.flip(0, place, 5).expect("a body"));
+            }
+        }
+        for _ in 0..12 {
+            let nobody = Ok(Some(Value::Option(None)));
+            assert_eq!(edge.invoke(HOLDER, &[used.into()]), nobody);
+        }
+        let resets = edge.stats().expect("stats").resets;
+        let wrong = resets.get(&Cause::Wrong).copied().unwrap_or(0);
+        assert_eq!(
+            (wrong, resets.values().sum::<u64>()),
+            (u64::from(found), u64::from(found))
+        );
+    }
+}

@@ -187,6 +187,63 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
             "nonsense".into(),
             "the sidecar file is not valid",
         ),
+        (
+            "constructor(); m: func() -> bool;",
+            function(m, "effect = \"none\"\nuntil = \"true\""),
+            "until without woken_by",
+        ),
+        (
+            "constructor(); m: func() -> bool;",
+            function(m, "effect = \"none\"\nwoken_by = [\"[method]r.m\"]"),
+            "woken_by without until",
+        ),
+        (
+            "constructor(); m: func() -> u32;",
+            function(
+                m,
+                "effect = \"none\"\nuntil = \"true\"\nwoken_by = [\"[method]r.m\"]",
+            ),
+            "of a result of another type",
+        ),
+        (
+            "constructor(); m: func() -> bool;",
+            function(
+                m,
+                "effect = \"none\"\nuntil = \"true\"\nwoken_by = [\"[method]r.k\"]",
+            ),
+            "which the WIT does not have",
+        ),
+        (
+            "constructor(); m: func() -> bool;",
+            function(
+                m,
+                "effect = \"none\"\nuntil = \"true\"\nwoken_by = [\"[method]r.m\"]",
+            ),
+            "waits to be woken by a:b/i#[method]r.m, which changes nothing",
+        ),
+        (
+            "constructor(); m: func() -> bool;",
+            function(
+                m,
+                "to = \"held\"\nuntil = \"true\"\nwoken_by = [\"[method]r.m\"]",
+            ),
+            "is tried until it gives true, and what a try changes is noted when it gives always",
+        ),
+        (
+            "constructor(); m: func(into: borrow<r>);",
+            function(m, "effect = \"move\""),
+            "effect = \"move\" without parent",
+        ),
+        (
+            "constructor(); m: func(into: borrow<r>);",
+            function(m, "effect = \"move\"\nparent = \"into\""),
+            "to a parent that is a:b/i/r, and a:b/i#[constructor]r makes it from no object",
+        ),
+        (
+            "constructor(); m: func(into: u32);",
+            function(m, "effect = \"move\"\nparent = \"into\""),
+            "to a parent that is no object",
+        ),
     ];
     for (body, sidecar, told) in cases {
         let error = model(body, sidecar).expect_err(told);
@@ -222,6 +279,7 @@ fn what_was_inferred_is_told() {
     for line in [
         "made by      [constructor]lock",
         "state held       replay [method]lock.take with the remembered owner",
+        "[method]lock.take leads to held if it returns true; waits until it returns true, woken by [method]lock.release",
         "[method]lock.release leads to free if it returns ok",
     ] {
         assert!(told.contains(line), "{line} is missing in\n{told}");

@@ -1,5 +1,7 @@
 //! The lock component.
 
+use std::time::Duration;
+
 use steadfast_restart::{CallError, Edge, Handle, Policy, Value};
 
 use crate::fixture;
@@ -34,6 +36,82 @@ fn release(edge: &Edge, lock: Handle, owner: u32) -> bool {
             .expect("released"),
         Some(Value::Result(Ok(_)))
     )
+}
+
+/// Takes it as one who must have it; false where that takes longer.
+fn wait(edge: &Edge, lock: Handle, owner: u32, limit: Duration) -> bool {
+    let take = edge.function(TAKE).expect("it has one");
+    let taken = edge.until(take, &[lock.into(), owner.into()], limit);
+    taken.expect("no error") == Some(Some(Value::Bool(true)))
+}
+
+/// A reset before each step, or a failure at the return of the call that follows.
+#[test]
+fn who_must_have_a_lock_has_it_after_its_release_whatever_fails_between() {
+    let long = Duration::from_secs(30);
+    for policy in policies() {
+        for crash in 0..12 {
+            let host = fixture::host("lock", policy);
+            let edge = host.edge("test", "lock", &[]).expect("an edge");
+            let step = |at: usize| match crash == 2 * at || crash == 2 * at + 1 {
+                true if crash % 2 == 0 => edge.reset().expect("it comes back"),
+                true => edge.fail_once().expect("it is told"),
+                false => {}
+            };
+            step(0);
+            let lock = new(&edge);
+            step(1);
+            assert!(wait(&edge, lock, 1, Duration::ZERO), "it is free");
+            step(2);
+            assert!(!wait(&edge, lock, 2, Duration::from_millis(2)));
+            step(3);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| wait(&edge, lock, 2, long));
+                std::thread::sleep(Duration::from_millis(2));
+                step(4);
+                assert!(release(&edge, lock, 1));
+                assert!(waiting.join().expect("no panic"), "crash {crash}");
+            });
+            step(5);
+            assert_eq!(holder(&edge, lock), Some(2), "crash {crash}");
+            assert_eq!(edge.stats().expect("stats").resets_total(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_wait_is_woken_by_what_may_end_it_and_by_nothing_else() {
+    let host = fixture::host("lock", Policy::default());
+    let edge = host.edge("test", "lock", &[]).expect("an edge");
+    let (lock, other) = (new(&edge), new(&edge));
+    assert!(take(&edge, lock, 1));
+    std::thread::scope(|scope| {
+        let before = edge.calls();
+        let waiting = scope.spawn(|| wait(&edge, lock, 2, Duration::from_secs(30)));
+        while edge.calls() == before {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let before = edge.calls();
+        for _ in 0..50 {
+            assert_eq!(holder(&edge, lock), Some(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(edge.calls() - before, 50, "nobody has tried again");
+        assert!(!release(&edge, other, 1), "another lock, but it may be");
+        // The release, and a try; another object that ends is a reason to look as well.
+        edge.discard(other).expect("live");
+        assert!(release(&edge, lock, 1));
+        assert!(waiting.join().expect("no panic"));
+        assert!(edge.calls() - before >= 53);
+    });
+    // What does not block is called once.
+    let holder = edge.function(HOLDER).expect("it has one");
+    let told = edge.until(holder, &[lock.into()], Duration::ZERO);
+    assert_eq!(
+        told.expect("an answer").flatten().and_then(|v| v.number()),
+        Some(2)
+    );
 }
 
 fn policies() -> [Policy; 4] {

@@ -74,6 +74,7 @@ fn a_generated_test_of_each_component_finds_no_difference() {
         "memory",
         "scheduler",
         "keyvalue",
+        "shelf",
     ] {
         holds(name, &[], 4, 0);
     }
