@@ -47,6 +47,7 @@ struct ComponentEntry {
     call_ms: u64,
     dual: bool,
     compare_every: u32,
+    audit_every: u32,
     spare: bool,
     eager: bool,
     idle: bool,
@@ -68,6 +69,7 @@ impl Default for ComponentEntry {
             call_ms: 50,
             dual: policy.dual,
             compare_every: policy.compare_every,
+            audit_every: policy.audit_every,
             spare: policy.spare,
             eager: policy.eager,
             idle: policy.idle,
@@ -140,6 +142,8 @@ pub(crate) struct Call {
     pub(crate) name: Option<String>,
     /// What it must return, as `host run` prints it.
     pub(crate) expect: Option<toml::Value>,
+    /// How long a function that blocks may take.
+    pub(crate) wait_ms: Option<u64>,
     #[serde(default = "once")]
     pub(crate) repeat: u64,
 }
@@ -469,6 +473,7 @@ impl App {
             policy: Policy {
                 dual: entry.dual,
                 compare_every: entry.compare_every,
+                audit_every: entry.audit_every,
                 spare: entry.spare,
                 eager: entry.eager,
                 idle: entry.idle,

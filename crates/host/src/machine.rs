@@ -4,17 +4,19 @@
 
 use std::process::ExitCode;
 
+use steadfast_probe::{Finding, State};
 use steadfast_restart::Engine;
-use steadfast_sys::inherit::PiMutex;
-use steadfast_sys::{cpu, procfs};
+use steadfast_sys::procfs;
 
 /// What was tried, and what came of it.
 struct Row {
     name: &'static str,
     /// The error says what is missing.
     found: Result<String, String>,
-    /// What helps; none where nothing but a task with a priority needs it.
-    fix: Option<&'static str>,
+    /// What helps.
+    fix: String,
+    /// Whether components do not run as they should without it.
+    needed: bool,
 }
 
 /// Wild faults become errors: the pad tests itself with one of each kind.
@@ -27,56 +29,19 @@ fn pad() -> Row {
                 "{} wild faults became errors, the slowest in {us} us",
                 test.diverted
             );
-            (Ok(told), "")
+            (Ok(told), String::new())
         }
-        Err(error) => (Err(error.to_string()), error.fix()),
+        Err(error) => (Err(error.to_string()), error.fix().to_string()),
     };
     Row {
         name: "signal pad",
         found,
-        fix: Some(fix),
+        fix,
+        needed: true,
     }
 }
 
-/// A component's lock lends priority, and knows its holder.
-fn lending() -> Row {
-    let found = match PiMutex::new(()) {
-        Ok(lock) => {
-            let held = lock.lock();
-            // Whoever has it is told so, in place of waiting for itself.
-            match (held.is_ok(), lock.lock().is_err()) {
-                (true, true) => Ok("a lock lends its holder the priority of whoever waits".into()),
-                _ => Err("a lock with priority inheritance does not know its holder".into()),
-            }
-        }
-        Err(error) => Err(error.to_string()),
-    };
-    Row {
-        name: "priority inheritance",
-        found,
-        fix: Some("a kernel with CONFIG_FUTEX_PI, and a sandbox that lets futex(2) through"),
-    }
-}
-
-/// Tasks with a priority.
-fn urgent() -> Row {
-    let tried = cpu::run_at(1);
-    if tried.is_ok() {
-        cpu::run_ordinarily();
-    }
-    Row {
-        name: "real-time priority",
-        found: match tried {
-            Ok(()) => Ok("a thread ran at SCHED_FIFO".into()),
-            Err(error) => Err(format!(
-                "{error}: tasks with a priority need CAP_SYS_NICE or LimitRTPRIO="
-            )),
-        },
-        fix: None,
-    }
-}
-
-/// Code is mapped from files: with the pad in place no page is both.
+/// Code is mapped from files: with the pad in place no page of this process is both.
 fn code() -> Row {
     let own = procfs::maps(std::process::id().cast_signed());
     let found = match own {
@@ -92,20 +57,50 @@ fn code() -> Row {
     Row {
         name: "code from files alone",
         found,
-        fix: Some("a mounted /proc, and no tool that writes code into this process"),
+        fix: "a mounted /proc, and no tool that writes code into this process".into(),
+        needed: true,
+    }
+}
+
+/// What `steadfast check` says of components as well, but for what is tried above with wasmtime.
+fn others(here: &[Row]) -> Vec<Row> {
+    let found = steadfast_probe::components();
+    let others = found
+        .into_iter()
+        .filter(|one| here.iter().all(|row| row.name != one.name));
+    others.map(Row::from).collect()
+}
+
+impl From<Finding> for Row {
+    fn from(finding: Finding) -> Self {
+        let works = finding.state == State::Works;
+        Self {
+            name: finding.name,
+            found: if works {
+                Ok(finding.seen)
+            } else {
+                Err(finding.seen)
+            },
+            fix: finding.fix.unwrap_or_default(),
+            // Nothing but a task with a priority needs one.
+            needed: finding.name != "real-time priority",
+        }
     }
 }
 
 /// Prints all of it. Status 1 where components would not run as they should.
 pub(crate) fn check() -> ExitCode {
     let mut status = ExitCode::SUCCESS;
-    for row in [pad(), lending(), urgent(), code()] {
-        match (&row.found, row.fix) {
-            (Ok(told), _) => println!("works    {:<24}{told}", row.name),
-            (Err(told), None) => println!("absent   {:<24}{told}", row.name),
-            (Err(told), Some(fix)) => {
-                println!("absent   {:<24}{told}\n  fix:   {fix}", row.name);
-                status = ExitCode::FAILURE;
+    let mut rows = vec![pad(), code()];
+    rows.extend(others(&rows));
+    for row in rows {
+        match row.found {
+            Ok(told) => println!("works    {:<24}{told}", row.name),
+            Err(told) => {
+                println!("absent   {:<24}{told}\n  fix:   {}", row.name, row.fix);
+                if row.needed {
+                    status = ExitCode::FAILURE;
+                }
             }
         }
     }

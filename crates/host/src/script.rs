@@ -1,6 +1,7 @@
 //! Calls that `app.toml` names: arguments from its text, results as JSON.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use steadfast_restart::{Edge, Handle, Shape, Value};
@@ -107,8 +108,30 @@ pub(crate) fn scripted(
 ) -> Result<bool, Told> {
     let function = edge.function(&call.function)?;
     let args = arguments(&call.args, edge, function, named)?;
+    if call.wait_ms.is_some() && edge.model().functions[function].wait.is_none() {
+        return Err(Told::setup(
+            anyhow::anyhow!(
+                "wait_ms needs a function that blocks, and {} of {} has no until in its sidecar file",
+                call.function,
+                call.to
+            ),
+            "until and woken_by in the sidecar file, or no wait_ms",
+        ));
+    }
     for _ in 0..call.repeat {
-        let result = edge.call(function, &args)?;
+        let result = match call.wait_ms {
+            None => edge.call(function, &args)?,
+            Some(ms) => match edge.until(function, &args, Duration::from_millis(ms))? {
+                Some(result) => result,
+                None => {
+                    eprintln!(
+                        "steadfast host: {} of {} did not get what it waits for in {ms} ms",
+                        call.function, call.to
+                    );
+                    return Ok(false);
+                }
+            },
+        };
         if let (Some(name), Some(handle)) = (&call.name, result.as_ref().and_then(Value::handle)) {
             named.insert(name.clone(), handle);
         }

@@ -260,6 +260,32 @@ expect = 7
 "#;
 
 #[test]
+fn a_call_that_blocks_waits_for_its_time_and_wait_ms_of_another_one_is_refused() {
+    let call = |function: &str, more: &str| {
+        format!(
+            "{SCRIPT}\n[[call]]\nto = \"lock\"\nfunction = \"steadfast:lock/locks@0.1.0#[method]lock.{function}\"\n{more}\nwait_ms = 5\n"
+        )
+    };
+    for (app, status, told) in [
+        (call("take", "args = [\"$a\", 7]"), 0, ""),
+        (
+            call("take", "args = [\"$a\", 8]"),
+            1,
+            "did not get what it waits for in 5 ms",
+        ),
+        (
+            call("holder", "args = [\"$a\"]"),
+            121,
+            "wait_ms needs a function that blocks",
+        ),
+    ] {
+        let output = host("run", "waits", &app, &[]);
+        assert_eq!(output.status.code(), Some(status), "{}", err(&output));
+        assert!(err(&output).contains(told), "{}", err(&output));
+    }
+}
+
+#[test]
 fn a_script_calls_and_says_what_is_not_as_it_must_be() {
     let output = host("run", "script", SCRIPT, &[]);
     assert!(output.status.success(), "{}", err(&output));

