@@ -1,7 +1,7 @@
 //! Objects that nobody has used since a reset, brought back one by one while the machine is idle: C³'s best-effort objects.
 //!
-//! The thread runs below all others (SCHED_IDLE). It holds the component's lock for one object at a time, and whoever waits for that lock
-//! lends it priority, so a caller waits for one object of others at most.
+//! The thread runs below all others (SCHED_IDLE). It holds the component's lock for one object at a time, so a caller waits for one object of
+//! others at most. A caller with a real-time priority lends it meanwhile. An ordinary one has none to lend, and waits until the thread runs.
 //!
 //! Invariant: what a caller has brought back meanwhile is not made twice.
 
