@@ -72,14 +72,24 @@ impl App {
     }
 
     fn begun(policy: Policy, own: bool, init: Option<&str>) -> Result<Self, LoadError> {
+        Self::changed(policy, own, init, |_| {})
+    }
+
+    fn changed(
+        policy: Policy,
+        own: bool,
+        init: Option<&str>,
+        change: impl FnOnce(&mut Component),
+    ) -> Result<Self, LoadError> {
         let faults = Faults::none();
-        let component = Component {
+        let mut component = Component {
             answers: BTreeMap::from([("test:fault/fault@0.1.0#here".into(), faults.answer())]),
             process: own.then(fixture::own_process),
             init: init.map(Into::into),
             call_limit: Duration::from_millis(200),
             ..fixture::component("again", policy)
         };
+        change(&mut component);
         let mut host = Host::new(true).expect("the pad works");
         host.add(component, None)?;
         let edge = host.edge("test", "again", &[]).expect("an edge");
@@ -248,6 +258,27 @@ fn a_fault_in_a_destructor_ends_its_object_and_no_other() {
         assert!(matches!(stale, Err(CallError::Stale { .. })), "{stale:?}");
         assert_eq!(app.look(other).as_deref(), Ok("7 3 9 0"));
         assert_eq!(app.read(other), Ok(whole()));
+        assert_eq!(app.edge.stats().expect("stats").objects, 1);
+    }
+}
+
+/// What it has asked is answered as before at each try, so it fails each time: others go on to see what its end would have changed.
+#[test]
+fn an_end_that_others_see_is_an_error_where_it_fails_at_each_try() {
+    for (policy, own) in ways() {
+        let closes = |component: &mut Component| component.model.resources[0].closes = true;
+        let app = App::changed(policy, own, None, closes).expect("it starts");
+        let (thing, other, good) = (app.made(5), app.full(7), app.made(9));
+        assert_eq!(app.edge.discard(good), Ok(()));
+        assert_eq!(app.resets(Cause::Trap), 0, "{policy:?}");
+        app.faults.at(0..1);
+        let told = app.edge.discard(thing);
+        assert!(
+            matches!(told, Err(CallError::Poison { attempts: 4, .. })),
+            "{told:?}"
+        );
+        assert_eq!(app.resets(Cause::Trap), 4, "{policy:?}");
+        assert_eq!(app.look(other).as_deref(), Ok("7 3 9 0"));
         assert_eq!(app.edge.stats().expect("stats").objects, 1);
     }
 }
