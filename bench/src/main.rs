@@ -350,6 +350,25 @@ enum Action {
         /// The paper's micro-benchmark: its variants and a pair over `steadfast run`, beside its Table 1
         #[arg(long, conflicts_with_all = ["hold", "servers"])]
         micro: bool,
+        /// With --micro: one variant alone, rebuilt and as flags of a pair: its digests exchanged with waiting or without; with the
+        /// five that follow
+        #[arg(long, value_name = "HOW", requires = "micro", value_parser = ["sync", "async"])]
+        exchange: Option<String>,
+        /// What digests are made by
+        #[arg(long, default_value = "crc32c", requires = "exchange", value_parser = ["md5", "crc32c", "xxh3"])]
+        digest: String,
+        /// How pages of memory that change are found; mprotect is not measured in a pair, which has no such flag
+        #[arg(long, default_value = "wp-async", requires = "exchange", value_parser = ["mprotect", "wp-async", "none"])]
+        tracking: String,
+        /// Reads between two exchanges
+        #[arg(long, value_name = "N", default_value_t = 50, requires = "exchange", value_parser = clap::value_parser!(u32).range(1..))]
+        every: u32,
+        /// Pages of memory that are stored to between two reads
+        #[arg(long, value_name = "PAGES", default_value_t = 5, requires = "exchange")]
+        dirty: u32,
+        /// Megabytes of memory
+        #[arg(long, value_name = "MB", default_value_t = 1, requires = "exchange", value_parser = clap::value_parser!(u32).range(1..4096))]
+        memory: u32,
         /// pgbench, Apache and lighttpd, over two bare copies
         #[arg(long, conflicts_with = "hold")]
         servers: bool,
@@ -655,6 +674,12 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         program,
         hold,
         micro,
+        exchange,
+        digest,
+        tracking,
+        every,
+        dirty,
+        memory,
         servers,
         postmark,
         image,
@@ -673,7 +698,15 @@ fn pair(action: &Action, common: &Common) -> Result<Outcome> {
         .unwrap_or_else(|| root.with_file_name("target/release/steadfast-pair"));
     let place = root.with_file_name("build/bench");
     if *micro {
-        let (rows, table) = pair::micro(&program, common.pairs, &place.join("pair"))?;
+        let own = exchange.as_ref().map(|exchange| pair::Own {
+            exchange: exchange.clone(),
+            digest: digest.clone(),
+            tracking: tracking.clone(),
+            every: *every,
+            dirty: *dirty,
+            megabytes: *memory,
+        });
+        let (rows, table) = pair::micro(&program, common.pairs, own.as_ref(), &place.join("pair"))?;
         return Ok(Outcome::new(&rows, table, true)?.keeping(rows));
     }
     let alone = if *postmark {

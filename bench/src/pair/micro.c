@@ -1,13 +1,15 @@
 /* The micro-benchmark of the CARP paper (4.1), and its four variants rebuilt in the process itself.
  *
  * micro FILE OPERATIONS N DIRTY MEMORY_MB [EXCHANGE DIGEST TRACKING]
+ * micro FILE DIGEST: what the digest of its first page is.
  *
  * Reads and writes of a page in turns, random and sequential in turns; between two reads DIRTY pages of memory are stored to.
  * With the last three, every N reads: the digest of what was read goes to a peer by TCP on this machine, and the pages that
  * were stored to are collected. sync waits for the peer's word; async takes it at the next exchange.
  *
- * EXCHANGE sync or async; DIGEST md5 or crc32c; TRACKING mprotect (a fault for each page) or wp-async (a scan; Linux 6.7).
- * Says the milliseconds that it took, and the pages that it collected. See PAGEMAP_SCAN, userfaultfd(2), RFC 1321. */
+ * EXCHANGE sync or async; DIGEST md5, crc32c or xxh3; TRACKING mprotect (a fault for each page), wp-async (a scan; Linux 6.7) or none.
+ * Says the milliseconds that it took, and the pages that it collected. See PAGEMAP_SCAN, userfaultfd(2), RFC 1321, and the
+ * specification of XXH3. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -62,11 +64,70 @@ static void md5_block(const uint8_t *p)
 	digest.h[0] += a, digest.h[1] += b, digest.h[2] += c, digest.h[3] += d;
 }
 
-static void digest_page(const uint8_t *page, int md5)
+static const uint8_t xxh3_secret[192] = {
+	0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c, 0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb,
+	0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f, 0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+	0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c, 0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb,
+	0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3, 0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+	0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d, 0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31,
+	0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64, 0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+	0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e, 0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc,
+	0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce, 0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+};
+
+static uint64_t secret_at(unsigned at)
 {
-	for (unsigned i = 0; md5 && i < PAGE; i += 64)
+	uint64_t word;
+	memcpy(&word, xxh3_secret + at, sizeof word);
+	return word;
+}
+
+static void xxh3_stripe(uint64_t acc[8], const uint8_t *in, unsigned secret)
+{
+	uint64_t w[8];
+	memcpy(w, in, sizeof w);
+	for (unsigned i = 0; i < 8; i++) {
+		const uint64_t key = w[i] ^ secret_at(secret + 8 * i);
+		acc[i ^ 1] += w[i];
+		acc[i] += (key & 0xffffffffu) * (key >> 32);
+	}
+}
+
+/* 64 bits of a page: four blocks of sixteen stripes; the last stripe has a secret of its own. */
+static uint64_t xxh3_page(const uint8_t *page)
+{
+	const uint64_t p1 = 0x9e3779b185ebca87u, q1 = 0x9e3779b1u;
+	uint64_t acc[8] = { 0xc2b2ae3du, p1, 0xc2b2ae3d27d4eb4fu, 0x165667b19e3779f9u, 0x85ebca77c2b2ae63u, 0x85ebca77u, 0x27d4eb2f165667c5u, q1 };
+	for (unsigned block = 0; block < 4; block++) {
+		for (unsigned n = 0; n < (block < 3 ? 16u : 15u); n++)
+			xxh3_stripe(acc, page + 1024 * block + 64 * n, 8 * n);
+		for (unsigned i = 0; block < 3 && i < 8; i++)
+			acc[i] = (acc[i] ^ acc[i] >> 47 ^ secret_at(128 + 8 * i)) * q1;
+	}
+	xxh3_stripe(acc, page + PAGE - 64, 121);
+	uint64_t sum = PAGE * p1;
+	for (unsigned i = 0; i < 8; i += 2) {
+		const unsigned __int128 both = (unsigned __int128)(acc[i] ^ secret_at(11 + 8 * i)) * (acc[i + 1] ^ secret_at(19 + 8 * i));
+		sum += (uint64_t)both ^ (uint64_t)(both >> 64);
+	}
+	sum = (sum ^ sum >> 37) * 0x165667919e3779f9u;
+	return sum ^ sum >> 32;
+}
+
+enum kind { MD5, CRC32C, XXH3 };
+
+static enum kind kind_of(const char *name)
+{
+	return !strcmp(name, "md5") ? MD5 : !strcmp(name, "crc32c") ? CRC32C : XXH3;
+}
+
+static void digest_page(const uint8_t *page, enum kind kind)
+{
+	if (kind == XXH3)
+		digest.crc = (digest.crc << 1 | digest.crc >> 63) ^ xxh3_page(page);
+	for (unsigned i = 0; kind == MD5 && i < PAGE; i += 64)
 		md5_block(page + i);
-	for (unsigned i = 0; !md5 && i < PAGE; i += 8)
+	for (unsigned i = 0; kind == CRC32C && i < PAGE; i += 8)
 		digest.crc = _mm_crc32_u64(digest.crc, *(const uint64_t *)(page + i));
 }
 
@@ -105,9 +166,13 @@ static void scan(void)
 	}
 }
 
-static void track(int by_faults)
+enum tracking { FAULTS, SCANS, NONE };
+
+static void track(enum tracking how)
 {
-	if (by_faults) {
+	if (how == NONE)
+		return;
+	if (how == FAULTS) {
 		struct sigaction act = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO };
 		need(sigaction(SIGSEGV, &act, NULL) == 0, "sigaction");
 		return;
@@ -171,11 +236,19 @@ static uint64_t draw(void)
 
 int main(int argc, char **argv)
 {
+	static uint8_t page[PAGE];
+	if (argc == 3) {
+		const int only = open(argv[1], O_RDONLY);
+		need(only >= 0 && read(only, page, PAGE) == PAGE, argv[1]);
+		digest_page(page, kind_of(argv[2]));
+		printf("%016llx\n", (unsigned long long)digest.crc);
+		return 0;
+	}
 	need(argc == 6 || argc == 9, "micro FILE OPERATIONS N DIRTY MEMORY_MB [EXCHANGE DIGEST TRACKING]");
 	const unsigned operations = (unsigned)atoi(argv[2]), n = (unsigned)atoi(argv[3]), dirty = (unsigned)atoi(argv[4]);
-	const int variant = argc == 9, waits = variant && !strcmp(argv[6], "sync"), md5 = variant && !strcmp(argv[7], "md5"),
-	          faults = variant && !strcmp(argv[8], "mprotect");
-	static uint8_t page[PAGE];
+	const int variant = argc == 9, waits = variant && !strcmp(argv[6], "sync");
+	const enum kind kind = kind_of(variant ? argv[7] : "md5");
+	const enum tracking tracking = !variant || !strcmp(argv[8], "none") ? NONE : !strcmp(argv[8], "mprotect") ? FAULTS : SCANS;
 	struct timespec from, to;
 	unsigned reads = 0, owed = 0, total = 0;
 	const int fd = open(argv[1], O_RDWR);
@@ -198,8 +271,8 @@ int main(int argc, char **argv)
 	digest.h[0] = 0x67452301, digest.h[1] = 0xefcdab89, digest.h[2] = 0x98badcfe, digest.h[3] = 0x10325476;
 	if (variant) {
 		meet_peer();
-		track(faults);
-		if (faults)
+		track(tracking);
+		if (tracking == FAULTS)
 			mprotect(memory, memory_bytes, PROT_READ);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &from);
@@ -215,13 +288,13 @@ int main(int argc, char **argv)
 			memory[draw() % (memory_bytes / PAGE) * PAGE + k % PAGE]++;
 		if (!variant)
 			continue;
-		digest_page(page, md5);
+		digest_page(page, kind);
 		if (++reads % n)
 			continue;
 		exchange(waits, &owed);
-		if (faults)
+		if (tracking == FAULTS)
 			mprotect(memory, memory_bytes, PROT_READ);
-		else
+		else if (tracking == SCANS)
 			scan();
 		total += collected;
 		collected = 0;

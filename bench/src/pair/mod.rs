@@ -16,7 +16,7 @@ mod wire;
 pub use image::{measure as image, reads};
 pub use load::{measure as load, postmark};
 pub use lost::lost;
-pub use micro::measure as micro;
+pub use micro::{Own, measure as micro};
 
 use std::fs;
 use std::path::PathBuf;

@@ -95,14 +95,14 @@ pub(crate) fn asked_later(side: &Side, run: &str, site: char) -> Result<Inbox<bo
 }
 
 /// Stands in for the other site until the program has ended, or stands and is handed on. `echoed`: the newest event about which the other
-/// one has claimed something. `unchecked`: the newest read, of which nobody knows whether it was compared.
+/// one has claimed something. `unchecked`: the newest reads, of which nobody knows whether they were compared.
 pub(crate) fn carry(
     site: &Site,
     shared: &Shared,
     files: &Mutex<Files>,
     mut place: Place,
     mut echoed: u64,
-    unchecked: Option<&Step>,
+    unchecked: &[Step],
 ) -> Place {
     let take = |step: &Step, strand: u64, follows: bool| -> Result<(), PairError> {
         let mut files = files.lock().expect("no panic under it");
@@ -113,9 +113,11 @@ pub(crate) fn carry(
         files.clients.done(step.seq()).map_err(unheld)?;
         check(&files, 0, step)
     };
-    if let Some(error) = unchecked.and_then(|step| take(step, 0, false).err()) {
-        shared.stop(error);
-        return place;
+    for step in unchecked {
+        if let Err(error) = take(step, 0, false) {
+            shared.stop(error);
+            return place;
+        }
     }
     site.drop_snapshots();
     site.put_done(place.strand, place.seq);

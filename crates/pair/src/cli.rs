@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 
+use crate::page::Digest;
+
 /// One program on two hosts, each with a disk of its own: what one disk returns wrong is found, attributed and
 /// repaired before the program sees it.
 #[derive(Debug, Parser)]
@@ -106,6 +108,22 @@ pub(crate) struct Side {
     /// the right program and repaired; off: it stops both. Both sites have to be told the same
     #[arg(long, value_name = "SWITCH", default_value = "on")]
     pub(crate) snapshots: Switch,
+    /// When the primary hears what the secondary has read: sync: before it goes on from a read that is compared (--every); async:
+    /// one exchange later, and before each event that is no read. The paper's variants; both sites have to be told the same
+    #[arg(long, value_name = "HOW", default_value = "sync")]
+    pub(crate) exchange: Exchange,
+    /// Reads at a place of their own (pread) from one exchange to the next, in a program of one process and one thread; at most 62
+    /// are open. With more than 1, or async, a page that the primary's disk returns wrong is repaired, and stops both sites: the
+    /// program has gone on with it. Both sites have to be told the same
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) every: u32,
+    /// What digests of pages are made by, in the ledger and in a verdict. Both sites have to be told the same
+    #[arg(long, value_name = "FUNCTION", default_value = "xxh3")]
+    pub(crate) digest: Digest,
+    /// How a comparison of memory finds what has changed since the last one: none: it reads all; wp-async: the kernel keeps a list
+    /// (userfaultfd, Linux 6.7). Both sites have to be told the same
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    pub(crate) tracking: Tracking,
     /// With --address and a witness: acknowledge a client's bytes when the other site's program has read them as well, so that
     /// none is lost with a host; off: those are lost that the kernel has acknowledged and the other site has not heard of. Both
     /// sites have to be told the same
@@ -142,6 +160,11 @@ pub(crate) struct Side {
 }
 
 impl Side {
+    /// Whether the primary goes on from a read before it is compared.
+    pub(crate) fn runs_ahead(&self) -> bool {
+        self.every > 1 || self.exchange == Exchange::Async
+    }
+
     /// The host that --peer names, without a port and without the brackets of an IPv6 address.
     pub(crate) fn peer_host(&self) -> Option<&str> {
         let peer = self.peer.as_deref()?;
@@ -167,6 +190,18 @@ impl Side {
 pub(crate) enum Right {
     Primary,
     Secondary,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Exchange {
+    Sync,
+    Async,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Tracking {
+    None,
+    WpAsync,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -105,6 +105,10 @@ impl Advise for PairError {
                 "--ledger on another disk",
                 "errors of one disk come together",
             ),
+            Self::Ledger(LedgerError::Digest { path, found, .. }) => Remedy::with_note(
+                format!("--digest {found} on both sites, or rm {}", path.display()),
+                "without a ledger both sites enrol anew: compare their files first",
+            ),
             Self::Ledger(LedgerError::Damaged { path, .. }) => Remedy::with_note(
                 format!("rm {}", path.display()),
                 "both sites then enrol anew: compare their files first",

@@ -46,7 +46,7 @@ const TAKES_OVER: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Left {
     echoed: u64,
-    unchecked: Option<Box<Step>>,
+    unchecked: Vec<Step>,
 }
 
 enum Paired {
@@ -105,7 +105,7 @@ impl Leading<'_> {
     fn in_turn(&mut self, mut link: Option<Link>, mut place: Place) -> Result<Outcome, PairError> {
         let mut left = Left {
             echoed: place.seq - 1,
-            unchecked: None,
+            unchecked: Vec::new(),
         };
         loop {
             if let Some(link) = link.take() {
@@ -141,7 +141,7 @@ impl Leading<'_> {
         let (outward, others) = self.start(&sender, (receiver, said), &shared, place);
         let result = self.watch((&sender, &disputes), &shared, &name);
         shared.close();
-        let (place, read) = outward.join().expect("the relay does not panic");
+        let (place, reads) = outward.join().expect("the relay does not panic");
         match &result {
             Ok(Parted::Ended(end)) => self.say_farewell(end, &sender, &shared, &place),
             Ok(_) => {}
@@ -168,7 +168,7 @@ impl Leading<'_> {
         eprintln!("steadfast pair: {why}");
         let left = Left {
             echoed: self.site.claimed_last(Part::Secondary),
-            unchecked: read.map(Box::new),
+            unchecked: reads,
         };
         Ok(Paired::Alone(place, left))
     }
@@ -180,7 +180,7 @@ impl Leading<'_> {
         (mut receiver, disputes): (Receiver, Outbox<Dispute>),
         shared: &Arc<Shared>,
         place: Place,
-    ) -> (JoinHandle<(Place, Option<Step>)>, [JoinHandle<()>; 3]) {
+    ) -> (JoinHandle<(Place, Vec<Step>)>, [JoinHandle<()>; 3]) {
         let all = || {
             (
                 Arc::clone(&self.site),
@@ -502,7 +502,7 @@ impl Leading<'_> {
                         shared = Arc::new(Shared::default());
                         let left = Left {
                             echoed: place.seq - 1,
-                            unchecked: None,
+                            unchecked: Vec::new(),
                         };
                         carrier = self.carry(&shared, place, left);
                         door = Door::open(&self.survivor(), &shared);
@@ -531,14 +531,7 @@ impl Leading<'_> {
             Arc::clone(&self.files),
         );
         std::thread::spawn(move || {
-            alone::carry(
-                &site,
-                &shared,
-                &files,
-                place,
-                left.echoed,
-                left.unchecked.as_deref(),
-            )
+            alone::carry(&site, &shared, &files, place, left.echoed, &left.unchecked)
         })
     }
 

@@ -21,7 +21,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::page::{PAGE, page_digest};
+use crate::page::{Digest, PAGE, chosen, page_digest};
 
 use journal::{lock, record};
 
@@ -56,6 +56,12 @@ pub(crate) enum LedgerError {
     Damaged { path: PathBuf, at: usize },
     #[error("the ledger has to be on another device than the data, and {} and {} are on the same one", .ledger.display(), .data.display())]
     SameDevice { ledger: PathBuf, data: PathBuf },
+    #[error("the ledger has to be made by what --digest says, {}, and {} is made by {found}", .told, .path.display())]
+    Digest {
+        path: PathBuf,
+        told: &'static str,
+        found: &'static str,
+    },
     #[error("a ledger has to belong to one site, and {} is in use", .path.display())]
     Busy { path: PathBuf },
     #[error("{} has to be a directory that can be read", .path.display())]
@@ -86,6 +92,8 @@ pub(crate) struct Ledger {
     names: BTreeMap<PathBuf, FileId>,
     next: u64,
     zero: u128,
+    /// What the digests on the disk were made by.
+    made_by: Digest,
 }
 
 impl Ledger {
@@ -104,8 +112,21 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(LedgerError::Directory { path, source }),
         }
+        if !this.is_empty() && this.made_by != chosen() {
+            return Err(LedgerError::Digest {
+                path,
+                told: chosen().word(),
+                found: this.made_by.word(),
+            });
+        }
         this.rewrite()?;
         Ok(this)
+    }
+
+    /// What the digests of a ledger at rest are made by; where it cannot be read, opening it says why.
+    pub(crate) fn made_by(dir: &Path) -> Digest {
+        let bytes = fs::read(dir.join("ledger")).unwrap_or_default();
+        journal::made_by(&bytes)
     }
 
     pub(crate) fn in_memory() -> Self {
@@ -122,6 +143,7 @@ impl Ledger {
             names: BTreeMap::new(),
             next: 1,
             zero: page_digest(&[]),
+            made_by: Digest::Xxh3,
         }
     }
 

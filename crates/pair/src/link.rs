@@ -21,7 +21,7 @@ use crate::tls::{Incoming, Outgoing};
 use steadfast_integrity::digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 11;
+pub(crate) const VERSION: u32 = 12;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 /// A shorter body fits into a packet or two as it is.
@@ -336,6 +336,9 @@ pub(crate) struct Greeting {
     /// Acknowledgements are held back.
     #[serde(default)]
     pub(crate) hold_acks: bool,
+    /// Which of the paper's variants.
+    #[serde(default)]
+    pub(crate) variant: String,
     pub(crate) kernel: String,
     pub(crate) processor: String,
     /// The primary's; 32 hexadecimal digits.
@@ -345,7 +348,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 15] = [
+        let rows: [(&'static str, String, String); 16] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -398,6 +401,11 @@ impl Greeting {
                 "word on acknowledgements (--hold-acks)",
                 self.hold_acks.to_string(),
                 other.hold_acks.to_string(),
+            ),
+            (
+                "variant (--exchange, --every, --digest, --tracking)",
+                self.variant.clone(),
+                other.variant.clone(),
             ),
             ("kernel", self.kernel.clone(), other.kernel.clone()),
             ("processor", self.processor.clone(), other.processor.clone()),

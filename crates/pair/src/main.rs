@@ -186,6 +186,7 @@ fn verify_at_rest(verify: &cli::Verify) -> Result<u8, PairError> {
     // Opening makes one where there is none, and that would agree with everything.
     let path = verify.ledger.join("ledger");
     std::fs::metadata(&path).map_err(|source| PairError::Directory { path, source })?;
+    page::choose(ledger::Ledger::made_by(&verify.ledger));
     let ledger = ledger::Ledger::open(&verify.ledger)?;
     let (mut files, mut wrong) = (0, 0);
     for (path, _) in ledger.names() {

@@ -1,20 +1,64 @@
-//! Page: what a digest is of, and the digests of a whole file.
+//! Page: what a digest is of, what it is made by, and the digests of a whole file.
+//!
+//! The function is the same for all ledgers of a process: it is chosen once, before any is opened.
+
+mod md5;
 
 use std::io::{self, Read};
+use std::sync::OnceLock;
 
-use steadfast_integrity::digest::vote128;
+use steadfast_integrity::digest::{crc32c, vote128};
 
 /// Bytes of a page, on every file system that Linux mounts on x86-64.
 pub(crate) const PAGE: usize = 4096;
 
+/// What digests of pages are made by: XXH3, or one of the two functions of the paper (its variants C1 to C4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Digest {
+    /// 128 bits
+    Xxh3,
+    /// 128 bits
+    Md5,
+    /// 32 bits: one of 4,294,967,296 wrong pages passes
+    Crc32c,
+}
+
+impl Digest {
+    pub(crate) const ALL: [Self; 3] = [Self::Xxh3, Self::Md5, Self::Crc32c];
+
+    pub(crate) fn word(self) -> &'static str {
+        ["xxh3", "md5", "crc32c"][self as usize]
+    }
+
+    fn of(self, page: &[u8]) -> u128 {
+        match self {
+            Self::Xxh3 => vote128(page),
+            Self::Md5 => md5::md5(page),
+            Self::Crc32c => crc32c(page).into(),
+        }
+    }
+}
+
+static CHOSEN: OnceLock<Digest> = OnceLock::new();
+
+/// Before the first digest is made.
+pub(crate) fn choose(digest: Digest) {
+    let chosen = *CHOSEN.get_or_init(|| digest);
+    assert_eq!(chosen, digest, "digests were made by another function");
+}
+
+pub(crate) fn chosen() -> Digest {
+    *CHOSEN.get_or_init(|| Digest::Xxh3)
+}
+
 /// The digest of a page; what lies behind the end of the file counts as zeros.
 pub(crate) fn page_digest(bytes: &[u8]) -> u128 {
     if bytes.len() == PAGE {
-        return vote128(bytes);
+        return chosen().of(bytes);
     }
     let mut page = [0; PAGE];
     page[..bytes.len()].copy_from_slice(bytes);
-    vote128(&page)
+    chosen().of(&page)
 }
 
 /// What a file holds.

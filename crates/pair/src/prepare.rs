@@ -18,12 +18,13 @@ use steadfast_integrity::digest::vote128;
 use steadfast_integrity::fault::Fault;
 use steadfast_integrity::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, Plan};
 use steadfast_replica::LaunchError;
-use steadfast_replica::site::{Part, Setup, Site};
+use steadfast_replica::site::{Exchanges, Part, Setup, Site};
 
-use crate::cli::{Side, Switch};
+use crate::cli::{Exchange, Side, Switch, Tracking};
 use crate::error::PairError;
 use crate::ledger::Ledger;
 use crate::link::{Directory, Greeting, Listed, Manifest, Owner, VERSION};
+use crate::page::choose;
 use crate::witness::Witness;
 
 /// A site that knows what it has been asked for.
@@ -33,6 +34,7 @@ pub(crate) struct Prepared {
     pub(crate) data: Vec<PathBuf>,
     pub(crate) ledger_dir: PathBuf,
     pub(crate) greeting: Greeting,
+    exchange: Exchanges,
 }
 
 /// The environment of the program on both sites: what is not named here is not handed on, since it
@@ -81,6 +83,7 @@ fn first_line(path: &str, field: &str) -> String {
 }
 
 pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
+    choose(side.digest);
     let witness = Witness::of(side)?;
     witness.check().map_err(|source| PairError::NoWitness {
         witness: side.witness.clone(),
@@ -133,7 +136,10 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         Switch::On => OnMismatch::Recover,
         Switch::Off => OnMismatch::Stop,
     };
-    plan.check_memory = CheckMemory::Off;
+    plan.check_memory = match side.tracking {
+        Tracking::None => CheckMemory::Off,
+        Tracking::WpAsync => CheckMemory::Dirty,
+    };
     plan.huge_pages = HugePages::Off;
     plan.equal_pids = EqualPids::Off;
     let greeting = Greeting {
@@ -158,6 +164,13 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         right: side.right,
         snapshots: side.snapshots == Switch::On,
         hold_acks: side.hold_acks == Switch::On,
+        variant: format!(
+            "{:?}, {}, {}, {:?}",
+            side.exchange,
+            side.every,
+            side.digest.word(),
+            side.tracking
+        ),
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()
             .trim()
@@ -170,6 +183,10 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         data,
         ledger_dir: side.ledger.clone(),
         greeting,
+        exchange: Exchanges {
+            every: side.every,
+            late: side.exchange == Exchange::Async,
+        },
     })
 }
 
@@ -464,5 +481,6 @@ pub(crate) fn start(
         random,
         prefixes: &prefixes,
         joins,
+        exchange: prepared.exchange,
     })
 }

@@ -27,24 +27,26 @@ use crate::shared::{Relay, Shared};
 /// A program that computes is held another time.
 const HOLD_LIMIT: Duration = Duration::from_millis(200);
 
-/// Where it has come to, and the newest read: the program waits for the secondary behind each, so no other can be in doubt.
+/// Where it has come to, and the reads that the other site may not have compared: the newest, as the program waits behind each,
+/// or some more (`Exchanges`).
 pub(crate) fn send_steps(
     site: &Site,
     sender: &Sender,
     shared: &Shared,
     files: &Mutex<Files>,
     mut place: Place,
-) -> (Place, Option<Step>) {
-    let mut read = None;
+) -> (Place, Vec<Step>) {
+    let mut reads = Vec::new();
     let mut claimed = 0;
     loop {
         if let Some(back) = shared.rewound(Relay::Events) {
             (place, claimed) = (back, 0);
+            reads.retain(|read: &Step| read.seq() < back.seq);
         }
         let closing = shared.is_closing();
         if shared.has_lost() {
             if closing {
-                return (place, read);
+                return (place, reads);
             }
             std::thread::sleep(Duration::from_millis(1));
             continue;
@@ -59,7 +61,7 @@ pub(crate) fn send_steps(
                 }
                 continue;
             }
-            None if closing => return (place, read),
+            None if closing => return (place, reads),
             None => continue,
         };
         // Held until the ledger is on its disk: `take` asks for it before it says that an event is done. Both sites'
@@ -69,7 +71,7 @@ pub(crate) fn send_steps(
             Ok(durable) => durable,
             Err(error) => {
                 shared.stop(error.into());
-                return (place, read);
+                return (place, reads);
             }
         };
         if let Err(error) = sender.send(
@@ -80,12 +82,14 @@ pub(crate) fn send_steps(
         }
         if durable && let Err(error) = files.ledger.flush(true) {
             shared.stop(error.into());
-            return (place, read);
+            return (place, reads);
         }
         drop(files);
         shared.has_followed(step.seq());
         if step.note().is_some_and(|note| note.kind == Kind::Read) {
-            read = Some(step);
+            let done = site.done();
+            reads.retain(|read: &Step| read.seq() >= done);
+            reads.push(step);
         }
     }
 }

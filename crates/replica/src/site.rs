@@ -59,6 +59,9 @@ const FIXED: usize = abi::OFF_UNDO;
 const RANDOM: usize = abi::OFF_UNDO + 8;
 const CARRIED: usize = abi::OFF_UNDO + 24;
 const PREFIXES: usize = abi::OFF_UNDO + 32;
+/// Behind what process.rs has.
+const EVERY: usize = abi::OFF_UNDO + 9296;
+const LATE: usize = EVERY + 4;
 const NOTES: usize = (PREFIXES + PREFIX_BYTES).next_multiple_of(64);
 const NOTE_BYTES: usize = 64;
 const CLAIM_BYTES: usize = size_of::<abi::ClaimRecord>();
@@ -175,6 +178,15 @@ pub struct Site {
     epoch_tsc: u64,
 }
 
+/// When the primary hears what the secondary has read (storage.c, `sf_pair_wait`).
+#[derive(Debug, Clone, Copy)]
+pub struct Exchanges {
+    /// Reads at a place of their own from one exchange to the next; 1: each is compared before the program goes on.
+    pub every: u32,
+    /// What was read until the last exchange alone is waited for.
+    pub late: bool,
+}
+
 /// What both sites agree on before they start.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -184,6 +196,7 @@ pub struct Setup<'a> {
     pub prefixes: &'a [&'a Path],
     /// Secondary: the program runs elsewhere, and this process will become it (join.rs).
     pub joins: bool,
+    pub exchange: Exchanges,
 }
 
 impl Site {
@@ -211,6 +224,8 @@ impl Site {
         group.set32(at!(spin_tsc), 0);
         group.set32(at!(yields), 0);
         group.memory.write(RANDOM, &setup.random);
+        group.set32(EVERY, setup.exchange.every);
+        group.set32(LATE, setup.exchange.late.into());
         let mut prefixes: Vec<u8> = setup
             .prefixes
             .iter()

@@ -260,8 +260,11 @@ struct sf_pair {
 	int32_t tree;
 	uint32_t inherits;
 	uint8_t classes[1024];
+	/* Reads at a place of their own from one exchange to the next; late: the primary waits for what the last one had alone. */
+	uint32_t every, late;
 };
 #define SF_OFF_PAIR SF_OFF_UNDO
+_Static_assert(__builtin_offsetof(struct sf_pair, every) == 9296, "crates/replica/src/site.rs");
 _Static_assert(__builtin_offsetof(struct sf_pair, exec_seq) == 8256, "crates/replica/src/site/process.rs");
 
 /* Of one site, for all processes of its program. */

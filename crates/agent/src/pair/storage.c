@@ -1378,8 +1378,18 @@ void sf_pair_wait(struct sf_event *e, const struct sf_result *r, const struct sf
 		if (n->kind == SF_N_READ && r->ret <= 0 && n->class != F_PROTECTED)
 			return;
 	}
+	u64 upto = e->seq;
+	if (unlikely(PAIR->every > 1 || PAIR->late) && n->kind == SF_N_READ && !sf_pair_has_turn() && reads_at_once(e->nr, a)) {
+		static u64 reads, exchanged;
+		if (++reads % (PAIR->every ? PAIR->every : 1))
+			return;
+		/* A repair may have taken the program back behind the last exchange. */
+		if (PAIR->late && exchanged < e->seq)
+			upto = exchanged;
+		exchanged = e->seq;
+	}
 	/* A launcher that wants the program to pause (join.c) gets it at the next event. */
-	while (!sf_followers_at(e->seq + 1, e->seq) && load(&G->alarm) == SF_A_REQUEST)
+	while (!sf_followers_at(upto + 1, e->seq) && load(&G->alarm) == SF_A_REQUEST)
 		__builtin_ia32_pause();
 	if (unlikely(load(&PAIR->fixed) == e->seq)) {
 		sf_result_mended(r);

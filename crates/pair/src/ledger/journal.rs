@@ -8,6 +8,7 @@ use std::path::Path;
 use steadfast_integrity::digest::crc32c;
 
 use super::{FileId, GROWTH_MIN, Ledger, LedgerError, Page};
+use crate::page::{Digest, chosen};
 
 pub(super) mod record {
     pub(in crate::ledger) const NAME: u8 = 1;
@@ -15,6 +16,8 @@ pub(super) mod record {
     pub(in crate::ledger) const PAGES: u8 = 3;
     pub(in crate::ledger) const GONE: u8 = 4;
     pub(in crate::ledger) const DURABLE: u8 = 5;
+    /// What digests are made by: the first record, and none in a ledger of before there was a choice (XXH3).
+    pub(in crate::ledger) const MADE_BY: u8 = 6;
     /// kind, length, CRC32C of kind and body
     pub(in crate::ledger) const HEAD: usize = 9;
 }
@@ -87,6 +90,9 @@ impl Ledger {
                 self.files.remove(&id);
             }
             record::DURABLE => self.settle(id),
+            record::MADE_BY => {
+                self.made_by = *Digest::ALL.get(usize::try_from(id.0).ok()?)?;
+            }
             _ => return None,
         }
         Some(())
@@ -112,6 +118,7 @@ impl Ledger {
             .iter()
             .map(|(path, id)| (path.clone(), *id))
             .collect();
+        self.log(record::MADE_BY, &(chosen() as u64).to_le_bytes());
         for (path, id) in names {
             let entry = self.files.get(&id).cloned().unwrap_or_default();
             self.log(
@@ -224,6 +231,16 @@ impl Ledger {
     }
 }
 
+/// What the first record says.
+pub(super) fn made_by(bytes: &[u8]) -> Digest {
+    let body = bytes.get(record::HEAD..record::HEAD + 8);
+    let number = body.and_then(|body| body.try_into().ok().map(u64::from_le_bytes));
+    Digest::ALL
+        .into_iter()
+        .find(|digest| bytes.first() == Some(&record::MADE_BY) && number == Some(*digest as u64))
+        .unwrap_or(Digest::Xxh3)
+}
+
 pub(super) fn lock(dir: &Path) -> Result<File, LedgerError> {
     let path = dir.join("lock");
     let file = File::create(&path).map_err(|source| LedgerError::Write {
@@ -247,7 +264,7 @@ fn has_record_behind(bytes: &[u8]) -> bool {
         let rest = &bytes[at..];
         rest.get(..record::HEAD).is_some_and(|head| {
             let len = u32::from_le_bytes(head[1..5].try_into().expect("four bytes")) as usize;
-            (1..=record::DURABLE).contains(&head[0])
+            (1..=record::MADE_BY).contains(&head[0])
                 && len >= 8
                 && rest
                     .get(record::HEAD..record::HEAD + len)

@@ -168,6 +168,40 @@ fn it_is_the_same_after_it_was_closed_and_after_a_torn_end_and_refused_after_dam
 }
 
 #[test]
+fn it_says_what_its_digests_are_made_by_and_no_other_digest_is_held_against_it() {
+    let dir = scratch("made-by");
+    let mut ledger = Ledger::open(&dir).expect("a ledger");
+    ledger.enrol(Path::new("/data/x.db"), 1, &[page_digest(b"x")]);
+    ledger.flush(true).expect("room");
+    drop(ledger);
+    assert_eq!(Ledger::made_by(&dir), Digest::Xxh3);
+    let path = dir.join("ledger");
+    let own = fs::read(&path).expect("the journal");
+    let mut other = Ledger::in_memory();
+    other.log(record::MADE_BY, &(Digest::Md5 as u64).to_le_bytes());
+    let head = other.pending.len();
+    fs::write(&path, [&other.pending[..], &own[head..]].concat()).expect("a file");
+    assert_eq!(Ledger::made_by(&dir), Digest::Md5);
+    let opened = Ledger::open(&dir);
+    assert!(
+        matches!(
+            opened,
+            Err(LedgerError::Digest {
+                told: "xxh3",
+                found: "md5",
+                ..
+            })
+        ),
+        "{opened:?}"
+    );
+    // One of before there was a choice.
+    fs::write(&path, &own[head..]).expect("a file");
+    assert_eq!(Ledger::made_by(&dir), Digest::Xxh3);
+    assert!(Ledger::open(&dir).is_ok());
+    fs::remove_dir_all(&dir).expect("clean");
+}
+
+#[test]
 fn the_journal_is_written_anew_when_it_has_grown_and_files_without_a_name_go() {
     let dir = scratch("grown");
     let path = dir.join("ledger");

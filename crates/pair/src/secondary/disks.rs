@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::Question;
+use steadfast_replica::site::{Part, Question};
 
 use super::Pair;
 use crate::arbiter::{Opinions, Verdict, judge};
@@ -22,6 +22,17 @@ use crate::scrub::Suspect;
 const TRIES_MAX: u32 = 3;
 /// For the secondary to do what the primary has done.
 const EVEN: Duration = Duration::from_secs(1);
+
+/// Whether the primary need not have waited behind this read (storage.c, `reads_at_once`).
+fn is_at_a_place(strand: &Strand, seq: u64) -> bool {
+    let call = strand.site.claimed_call(Part::Secondary, seq);
+    call.is_none_or(|(nr, _)| {
+        matches!(
+            i64::from(nr),
+            libc::SYS_pread64 | libc::SYS_preadv | libc::SYS_preadv2
+        )
+    })
+}
 
 impl Pair<'_> {
     pub(super) fn decide(&mut self, strand: &Strand, question: Question) -> Result<(), PairError> {
@@ -143,7 +154,9 @@ impl Pair<'_> {
         for page in offset / PAGE as u64..=(offset + len.max(1) - 1) / PAGE as u64 {
             incidents.extend(self.page_differs(seq, &at, page, Found::Read)?);
         }
-        if incidents.iter().any(|incident| incident.disk_of == 'A') {
+        let is_a = incidents.iter().any(|incident| incident.disk_of == 'A');
+        let gone_on = is_a && self.side.runs_ahead() && is_at_a_place(strand, seq);
+        if is_a && !gone_on {
             self.correct(strand, seq, &at, (offset, len))?;
         }
         for incident in &mut incidents {
@@ -151,6 +164,11 @@ impl Pair<'_> {
             self.board.count(incident);
             incident.tell(self.side.events.as_deref());
             let _ = self.sender.say(Tag::Incident, incident);
+        }
+        if gone_on {
+            return Err(PairError::Stopped(format!(
+                "at event {seq} the program of A may have gone on with the wrong bytes of {name} (--exchange, --every): its disk is right again, start both anew"
+            )));
         }
         Ok(())
     }

@@ -25,3 +25,4 @@ mod switch;
 mod threads;
 mod tls;
 mod tree;
+mod variants;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::sites::*;
 
-const QUESTION: &str = "SELECT sum(length(b)) FROM t;";
+pub(crate) const QUESTION: &str = "SELECT sum(length(b)) FROM t;";
 
 /// With faults on either site, which are none where the text is empty.
-fn flipped(site: &Site, a: &str, b: &str, more: &[&str]) -> Both {
+pub(crate) fn flipped(site: &Site, a: &str, b: &str, more: &[&str]) -> Both {
     let address = format!("127.0.0.1:{}", free_port());
     let start = |side: &str, flag: &str, fault: &str| {
         let fault: &[&str] = if fault.is_empty() {
@@ -26,12 +26,12 @@ fn flipped(site: &Site, a: &str, b: &str, more: &[&str]) -> Both {
     Both::with(start("primary", "--peer", a), b)
 }
 
-fn register(replica: u32, event: u32) -> String {
+pub(crate) fn register(replica: u32, event: u32) -> String {
     format!("replica={replica} event={event} reg=rbx bit=5")
 }
 
 /// Asks until somebody has said it: memory is compared by the clock.
-fn ask_until(both: &mut Both, right: &str, rounds: u32) {
+pub(crate) fn ask_until(both: &mut Both, right: &str, rounds: u32) {
     let began = Instant::now();
     for _ in 0..rounds {
         assert_eq!(both.ask(QUESTION), right);

@@ -25,7 +25,7 @@ use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, futex, procfs, ptrace};
 
 use super::relay::put;
-use super::{Body, CLAIM_BYTES, FIXED, PREFIX_BYTES, PREFIXES, RANDOM, Site, stands};
+use super::{Body, CLAIM_BYTES, EVERY, FIXED, LATE, PREFIX_BYTES, PREFIXES, RANDOM, Site, stands};
 use crate::abi::{self, cmd, option};
 use crate::group::{Group, at};
 use crate::modules::Modules;
@@ -153,6 +153,9 @@ impl Site {
         from.memory.read(PREFIXES, &mut prefixes);
         to.memory.write(PREFIXES, &prefixes);
         to.set64(FIXED, 0);
+        for word in [EVERY, LATE] {
+            to.set32(word, from.get32(word));
+        }
         show(to, &self.turns);
         let mut affinity = [0; 256];
         from.memory.read(at!(wait affinity), &mut affinity);
