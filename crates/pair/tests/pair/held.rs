@@ -1,7 +1,10 @@
 //! A client sends, and the host that leads is lost: what was acknowledged is not lost with it.
+//!
+//! A demo has namespaces and images of its own, and waits most of the time: those of a test run side by side.
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sites::*;
 
@@ -25,37 +28,54 @@ fn turns(name: &str, flags: &[&str], server: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
+fn side_by_side<T: Sync>(cases: &[T], case: impl Fn(&T) + Sync) {
+    let case = &case;
+    std::thread::scope(|scope| {
+        for one in cases {
+            scope.spawn(move || case(one));
+        }
+    });
+}
+
 #[test]
 fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
     if !is_root() {
         return; // namespaces, loop devices and CAP_NET_ADMIN; shown.rs asserts that the demo is refused
     }
-    let _alone = DEMO.lock();
-    for (how, moment, server) in [
-        ("power", "57", &SINK[..]),
-        ("cable", "220", &SINK),
-        ("freeze", "400", &SINK),
-        ("power", "220", &CREW),
-    ] {
-        let (status, said) = turns(how, &["--lose", how, "--lost-at", moment], server);
-        assert_eq!(status, Some(0), "{how}: {said}");
-        assert!(said.contains("with 1 connections (0 cut)"), "{how}: {said}");
-    }
-    let program = format!("{}-held-freeze/", std::process::id());
+    side_by_side(
+        &[
+            ("power", "57", &SINK[..]),
+            ("cable", "220", &SINK),
+            ("freeze", "400", &SINK),
+            ("power", "220", &CREW),
+        ],
+        |(how, moment, server)| {
+            let name = format!("{how}-{}", server[0]);
+            let (status, said) = turns(&name, &["--lose", how, "--lost-at", moment], server);
+            assert_eq!(status, Some(0), "{name}: {said}");
+            assert!(
+                said.contains("with 1 connections (0 cut)"),
+                "{name}: {said}"
+            );
+        },
+    );
+    let program = format!("{}-held-freeze-sink/", std::process::id());
     assert_eq!(running(&program), 0, "nothing is left behind");
 }
 
 /// On a machine that is busy the server may have read all that has come when its host is lost; not each time.
 fn loses(name: &str, flags: &[&str], server: &[&str]) {
-    for _ in 0..4 {
-        let (status, said) = turns(name, flags, server);
+    let lost = AtomicBool::new(false);
+    side_by_side(&[1, 2, 3], |round| {
+        let (status, said) = turns(&format!("{name}-{round}"), flags, server);
         if status == Some(1) {
             assert!(said.contains("bytes were lost or changed"), "{said}");
+            lost.store(true, Ordering::SeqCst);
             return;
         }
         assert_eq!(status, Some(0), "{said}");
-    }
-    panic!("nothing was lost");
+    });
+    assert!(lost.load(Ordering::SeqCst), "nothing was lost");
 }
 
 /// Processes whose command line has this.
@@ -73,16 +93,15 @@ fn what_was_acknowledged_before_a_site_joined_is_at_that_site() {
     if !is_root() {
         return;
     }
-    let _alone = DEMO.lock();
-    for server in [&SINK[..], &CREW] {
+    side_by_side(&[&SINK[..], &CREW], |server| {
         let flags = ["--lost-joined", "--lost-after", "2000"];
-        let (status, said) = turns("joined", &flags, server);
+        let (status, said) = turns(&format!("joined-{}", server[0]), &flags, server);
         assert_eq!(status, Some(0), "{said}");
         assert!(
             said.contains("goes on alone, as the witness says, with 1 connections"),
             "{said}"
         );
-    }
+    });
 }
 
 #[test]
@@ -90,7 +109,6 @@ fn acknowledgements_that_are_not_held_back_lose_what_the_program_had_not_read() 
     if !is_root() {
         return;
     }
-    let _alone = DEMO.lock();
     loses("off", &["--lost-at", "57", "--hold-acks", "off"], &SINK);
 }
 
@@ -99,19 +117,23 @@ fn by_ipv6_the_same_bytes_are_at_the_other_host() {
     if !is_root() {
         return;
     }
-    let _alone = DEMO.lock();
     const SIX: [&str; 2] = ["sink", "six"];
-    for (how, flags) in [
-        ("power", &["--lost-at", "57"][..]),
-        ("cable", &["--lost-at", "220"]),
-        ("switch", &["--lost-joined", "--lost-after", "2000"]),
-    ] {
-        let lose = if how == "cable" { "cable" } else { "power" };
-        let flags = [&["--six", "--lose", lose], flags].concat();
-        let (status, said) = turns(&format!("six-{how}"), &flags, &SIX);
-        assert_eq!(status, Some(0), "{how}: {said}");
-        assert!(said.contains("with 1 connections"), "{how}: {said}");
-    }
-    let off = ["--six", "--lost-at", "57", "--hold-acks", "off"];
-    loses("six-off", &off, &SIX);
+    side_by_side(
+        &[
+            ("power", &["--lost-at", "57"][..]),
+            ("cable", &["--lost-at", "220"]),
+            ("switch", &["--lost-joined", "--lost-after", "2000"]),
+            ("off", &["--lost-at", "57", "--hold-acks", "off"]),
+        ],
+        |(how, flags)| {
+            let lose = if *how == "cable" { "cable" } else { "power" };
+            let flags = [&["--six", "--lose", lose], *flags].concat();
+            if *how == "off" {
+                return loses("six-off", &flags, &SIX);
+            }
+            let (status, said) = turns(&format!("six-{how}"), &flags, &SIX);
+            assert_eq!(status, Some(0), "{how}: {said}");
+            assert!(said.contains("with 1 connections"), "{how}: {said}");
+        },
+    );
 }

@@ -19,9 +19,6 @@ pub(crate) fn pair() -> &'static str {
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Held by whoever runs a demo: loop devices are the machine's, and tests count them.
-pub(crate) static DEMO: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

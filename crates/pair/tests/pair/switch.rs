@@ -68,7 +68,6 @@ fn what_a_client_has_sent_and_nobody_has_read_goes_along() {
     if !is_root() {
         return; // namespaces, loop devices and CAP_NET_ADMIN; shown.rs asserts that the demo is refused
     }
-    let _alone = DEMO.lock();
     let dir = seed("sink");
     let output = Command::new(pair())
         .args(["demo", "--turns", "--lost-after", "2000", "--"])
