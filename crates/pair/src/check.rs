@@ -13,12 +13,12 @@ use crate::prepare;
 use crate::tls::Security;
 
 /// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
-const NOT_PROTECTED: [&str; 4] = [
-    "without a witness the loss of a site stops the program (--witness)",
+const NOT_PROTECTED: [&str; 3] = [
     "mapped protected files are refused when the program asks for them",
     "errors of processor and memory that come each time stop both programs; passing ones are repaired",
     "a page that the page cache still holds is not read from the disk: the scrubber finds its error when it comes by (--scrub)",
 ];
+const NO_WITNESS: &str = "without a witness the loss of a site stops the program (--witness)";
 const UNHELD: &str = "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary (--address, --witness, --hold-acks)";
 const CLEAR: &str = "the link is neither encrypted nor authenticated: it belongs into a network of its own (--tls-cert)";
 
@@ -91,7 +91,9 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
     );
     let unheld = prepared_hold(side)?.is_none().then_some(UNHELD);
     let clear = matches!(security, Security::Clear).then_some(CLEAR);
-    for line in NOT_PROTECTED.into_iter().chain(unheld).chain(clear) {
+    let no_witness = (side.witness == "none").then_some(NO_WITNESS);
+    let all = no_witness.into_iter().chain(NOT_PROTECTED);
+    for line in all.chain(unheld).chain(clear) {
         println!("not        {line}");
     }
     Ok(0)

@@ -150,6 +150,14 @@ fn check_starts_nothing_and_tells_what_it_finds() {
             && said.contains("without a witness the loss of a site stops the program"),
         "{said}"
     );
+    let witness = Witness::new("check");
+    let flags = witness.flags(1000);
+    let output = start(&site, "check", &flags.each_ref().map(String::as_str))
+        .wait_with_output()
+        .expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(!said.contains("without a witness"), "{said}");
     let script = Site {
         command: vec!["/usr/bin/ldd".into()],
         ..site
