@@ -147,7 +147,7 @@ pub(crate) struct Side {
     pub(crate) notify_socket: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) watchdog_usec: Option<u64>,
-    /// Seconds that the primary waits for the secondary at the start
+    /// Seconds that the primary waits for the secondary at the start, and each site for a witness that is slow to answer
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) patience: u64,
     /// Strike the program of this site with a fault, to see what a pair does about it: replica 0 is the primary's, 1 the

@@ -85,10 +85,13 @@ fn first_line(path: &str, field: &str) -> String {
 pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
     choose(side.digest);
     let witness = Witness::of(side)?;
-    witness.check().map_err(|source| PairError::NoWitness {
-        witness: side.witness.clone(),
-        source,
-    })?;
+    let patience = std::time::Duration::from_secs(side.patience);
+    witness
+        .check(patience)
+        .map_err(|source| PairError::NoWitness {
+            witness: side.witness.clone(),
+            source,
+        })?;
     let program = side.command.first().expect("clap asks for one");
     let path = find(program).ok_or_else(|| PairError::NotFound {
         program: program.clone(),

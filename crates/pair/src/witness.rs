@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -84,8 +84,18 @@ impl Witness {
         })
     }
 
-    /// Whether the witness can be asked at all, before anything depends on it.
-    pub(crate) fn check(&self) -> io::Result<()> {
+    /// Whether the witness can be asked at all, before anything depends on it. One that is slow is asked again, for so long.
+    pub(crate) fn check(&self, patience: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.probe() {
+                Err(error) if is_late(&error) && Instant::now() < deadline => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn probe(&self) -> io::Result<()> {
         match self {
             Self::None => Ok(()),
             Self::Directory(dir) => {
@@ -171,6 +181,14 @@ impl Etcd {
     }
 }
 
+/// No answer came in time (a socket says either, by read(2) and by connect(2)).
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
 /// HTTP/1.0, so that the answer ends with the connection.
 fn ask(mut stream: impl Read + Write, host: &str, path: &str, body: &Value) -> io::Result<Value> {
     let body = body.to_string();
@@ -233,7 +251,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("steadfast-witness-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         let witness = Witness::Directory(dir.clone());
-        witness.check().expect("it can be written");
+        witness.check(Duration::ZERO).expect("it can be written");
         for run in 0..200 {
             let run = run.to_string();
             let asked: Vec<bool> = std::thread::scope(|scope| {

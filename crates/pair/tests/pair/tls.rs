@@ -313,6 +313,12 @@ impl Etcd {
     }
 }
 
+impl Etcd {
+    fn signal(&self, signal: i32) {
+        steadfast_sys::child::kill(self.0.id().cast_signed(), signal);
+    }
+}
+
 impl Drop for Etcd {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -331,7 +337,7 @@ fn a_witness_by_https_decides_and_one_of_another_authority_is_not_believed() {
         own.issue(name, HERE, VALID);
     }
     let port = free_port();
-    let _etcd = Etcd::start(&own, port);
+    let etcd = Etcd::start(&own, port);
     let url = format!("https://127.0.0.1:{port}");
     let believing = |ca: &Authority| -> Vec<String> {
         let ca = ca.dir.join("ca.pem").display().to_string();
@@ -362,8 +368,12 @@ fn a_witness_by_https_decides_and_one_of_another_authority_is_not_believed() {
 
     let address = format!("127.0.0.1:{}", free_port());
     let with = |flag: &str| [&[flag.to_owned(), address.clone()], &right[..]].concat();
+    // It is slow when they start, and is waited for.
+    etcd.signal(libc::SIGSTOP);
     let b = started(&site, "secondary", &with("--listen"));
     let mut both = Both::with(started(&site, "primary", &with("--peer")), b);
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    etcd.signal(libc::SIGCONT);
     assert_eq!(both.ask(CHANGE), "200");
     both.a.kill().expect("a child");
     let mut from = std::io::BufReader::new(both.b.stdout.take().expect("piped"));
