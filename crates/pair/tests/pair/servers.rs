@@ -194,14 +194,13 @@ fn postgresql_keeps_what_it_has_committed() {
     let witness = Witness::new("postgres");
     let mut both = witnessed(&site, &witness);
     let ready = bin.join("pg_isready");
+    let is_ready = || {
+        let mut ready = Command::new(&ready);
+        let asked = ready.args(client.split(' ')).stdout(Stdio::null()).status();
+        asked.expect("it runs").success()
+    };
     let deadline = Instant::now() + LIMIT;
-    while !Command::new(&ready)
-        .args(client.split(' '))
-        .stdout(Stdio::null())
-        .status()
-        .expect("it runs")
-        .success()
-    {
+    while !is_ready() {
         assert!(Instant::now() < deadline, "it is not ready");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -215,7 +214,16 @@ fn postgresql_keeps_what_it_has_committed() {
     done(&bin.join("pgbench"), &load);
     let committed = sum();
     both.a.kill().expect("a child");
-    std::thread::sleep(Duration::from_millis(300));
+    // Until all of its processes lead on the other site, nobody listens.
+    let deadline = Instant::now() + LIMIT;
+    while !is_ready() {
+        let has_ended = both.b.try_wait().expect("a child").is_some();
+        if has_ended || Instant::now() > deadline {
+            steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
+            panic!("it does not serve on: {}", both.end().said());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(sum(), committed);
     if let Err(failed) = tried(&bin.join("pgbench"), &load) {
         steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);

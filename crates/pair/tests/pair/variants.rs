@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::processor::{QUESTION, ask_until, flipped, register};
+use crate::processor::{QUESTION, ask_until_mended, flipped, register};
 use crate::sites::*;
 
 /// Of memory that nobody reads.
@@ -50,7 +50,7 @@ fn with_a_list_of_what_was_written_pages_and_memory_are_repaired() {
     let right = sqlite(&dir, QUESTION);
     for (a, b) in [(HIDDEN, ""), ("", &*HIDDEN.replace("=0", "=1"))] {
         let mut both = flipped(&site, a, b, &flags);
-        ask_until(&mut both, right.trim(), 60);
+        ask_until_mended(&mut both, right.trim());
         let ends = both.end();
         assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
         let name = if b.is_empty() { 'A' } else { 'B' };
