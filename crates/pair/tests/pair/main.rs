@@ -7,6 +7,7 @@
 mod back;
 mod campaign;
 mod classes;
+mod clock;
 mod cluster;
 mod disks;
 mod held;
