@@ -242,14 +242,18 @@ static void finish(const struct sf_strike *f, struct sf_struck *s, struct sf_hit
 	uint64_t *p = reg(r, f->reg);
 	switch (f->what) {
 	case SF_X_REG:
-	case SF_X_ADDR:
-		if (f->undo_how == SF_U_BITS)
+	case SF_X_ADDR: {
+		const uint64_t struck = f->what == SF_X_REG ? s->delta : s->old + s->delta;
+		/* Bits that the instruction leaves alone are as the fault has made them, or this is another execution: the thread's
+		 * first after one that never came to its end, and passed the count while another thread stood there. */
+		if (f->undo_how == SF_U_BITS && !((*p ^ struck) & f->undo))
 			*p = (*p & ~f->undo) | (s->old & f->undo);
 		else if (f->undo_how == SF_U_DELTA)
 			*p -= s->delta;
-		else if (f->undo_how == SF_U_COMPARE && *p == (f->what == SF_X_REG ? s->delta : s->old + s->delta))
+		else if (f->undo_how == SF_U_COMPARE && *p == struck)
 			*p = s->old;
 		break;
+	}
 	case SF_X_VECTOR:
 	case SF_X_KMASK:
 	case SF_X_MXCSR:
