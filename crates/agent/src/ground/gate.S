@@ -8,8 +8,7 @@
  * Into the kernel: sf_gate, and for a few calls sf_raw_gate and sf_return_gate. Syscall user dispatch lets a call through only while the
  * selector is 0, and the gate derives the selector from the caller's token: a jump to the
  * gate without the token ends in ud2, one to the bare syscall instruction in SIGSYS.
- * The token is used up by the comparison. A selector that a fault has opened is closed by the
- * gate's own exclusive or, and the call that follows is this replica's last.
+ * The token is used up by the comparison. A selector that a fault has opened is closed behind the next call.
  *
  * Only general registers are touched anywhere in the agent; vector state is the program's.
  */
@@ -94,8 +93,7 @@ sf_leave_here:
 	jmp	qword ptr gs:[TLS_RIP]
 	.size	sf_leave, . - sf_leave
 
-/* Spends the token in rsi against the one in the thread page. r11b: what exclusive or opens the
- * selector with, if and only if it fitted. */
+/* Spends the token in rsi against the one in the thread page. r11: 1 if and only if it fitted. */
 .macro SPEND_TOKEN place
 	mov	r11, gs:[\place]
 	xor	r11, rsi
@@ -103,6 +101,13 @@ sf_leave_here:
 	mov	gs:[\place], rax
 	jnz	sf_gate_refused		/* mov leaves the flags of xor */
 	lea	r11d, [r11 + 1]
+.endm
+
+/* Opens the selector if the token fitted, and closes it otherwise, whatever it was: a handler that came between, inside
+ * another one, has left it open (signal.c). */
+.macro OPEN
+	cmp	r11, 1
+	setne	byte ptr gs:[TLS_SELECTOR]
 .endm
 
 /* Number and arguments from call[7] at rdi. */
@@ -126,7 +131,7 @@ sf_gate:
 sf_gate_open:				/* from here a signal must not be lost: signal.c */
 	cmp	qword ptr gs:[TLS_ABORT], 0
 	jne	sf_gate_pending
-	xor	byte ptr gs:[TLS_SELECTOR], r11b	/* 1 becomes 0 if and only if the token fitted */
+	OPEN
 	.globl	sf_gate_syscall
 sf_gate_syscall:
 	syscall
@@ -150,7 +155,7 @@ sf_gate_refused:
 sf_raw_gate:
 	SPEND_TOKEN TLS_TOKEN
 	LOAD_CALL
-	xor	byte ptr gs:[TLS_SELECTOR], r11b
+	OPEN
 	.globl	sf_raw_syscall
 sf_raw_syscall:
 	syscall
@@ -168,7 +173,7 @@ sf_raw_return:
 sf_spawn_gate:
 	SPEND_TOKEN TLS_TOKEN
 	LOAD_CALL
-	xor	byte ptr gs:[TLS_SELECTOR], r11b
+	OPEN
 	syscall
 	mov	byte ptr gs:[TLS_SELECTOR], 1
 	test	rax, rax
@@ -189,7 +194,7 @@ sf_spawn_gate:
 sf_orphan_gate:
 	SPEND_TOKEN TLS_TOKEN
 	mov	r8, rdi
-	xor	byte ptr gs:[TLS_SELECTOR], r11b
+	OPEN
 	mov	esi, 88
 	mov	eax, 435
 	syscall
@@ -221,7 +226,7 @@ sf_return_gate:
 	SPEND_TOKEN TLS_LEAVING
 	mov	rsp, rdi
 	mov	eax, 15
-	xor	byte ptr gs:[TLS_SELECTOR], r11b
+	OPEN
 	.globl	sf_sigreturn_syscall
 sf_sigreturn_syscall:
 	syscall
