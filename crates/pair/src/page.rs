@@ -2,11 +2,10 @@
 //!
 //! The function is the same for all ledgers of a process: it is chosen once, before any is opened.
 
-mod md5;
-
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
+use md5::{Digest as _, Md5};
 use steadfast_integrity::digest::{crc32c, vote128};
 
 /// Bytes of a page, on every file system that Linux mounts on x86-64.
@@ -33,7 +32,7 @@ impl Digest {
     fn of(self, page: &[u8]) -> u128 {
         match self {
             Self::Xxh3 => vote128(page),
-            Self::Md5 => md5::md5(page),
+            Self::Md5 => u128::from_be_bytes(Md5::digest(page).into()),
             Self::Crc32c => crc32c(page).into(),
         }
     }
@@ -89,5 +88,17 @@ impl Digests {
             this.size += n as u64;
             this.pages.push(page_digest(&page[..n]));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Digest;
+
+    /// RFC 1321, A.5: the bytes in the order in which they are written.
+    #[test]
+    fn md5_is_the_published_one() {
+        let abc = 0x9001_5098_3cd2_4fb0_d696_3f7d_28e1_7f72;
+        assert_eq!(Digest::Md5.of(b"abc"), abc);
     }
 }
