@@ -26,6 +26,29 @@ fn built() -> &'static Path {
     })
 }
 
+/// Under which every boundary is tried: alone, with a spare, with two bodies, and with objects that all come back at once.
+pub(crate) fn policies() -> [Policy; 4] {
+    let plain = Policy {
+        spare: false,
+        resets_max: u32::MAX,
+        ..Policy::default()
+    };
+    let dual = Policy {
+        dual: true,
+        compare_every: 1,
+        ..plain
+    };
+    let eager = Policy {
+        eager: true,
+        ..plain
+    };
+    let spare = Policy {
+        spare: true,
+        ..plain
+    };
+    [plain, spare, dual, eager]
+}
+
 pub(crate) fn text(name: &str, ending: &str) -> String {
     std::fs::read_to_string(built().join(format!("{name}.{ending}")))
         .expect("components/build wrote it")

@@ -12,28 +12,6 @@ fn path(name: &str) -> String {
 
 const INCREMENT: &str = "wasi:keyvalue/atomics@0.2.0-draft#increment";
 
-fn policies() -> [Policy; 4] {
-    let plain = Policy {
-        spare: false,
-        resets_max: u32::MAX,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    let eager = Policy {
-        eager: true,
-        ..plain
-    };
-    let spare = Policy {
-        spare: true,
-        ..plain
-    };
-    [plain, spare, dual, eager]
-}
-
 /// What `ok` holds.
 fn ok(value: Option<Value>) -> Option<Value> {
     match value {
@@ -148,7 +126,7 @@ impl<'a> Bucket<'a> {
 
 #[test]
 fn keys_outlive_a_crash_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::policies() {
         for crash in 0..11 {
             let host = fixture::host("keyvalue", policy);
             let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
@@ -191,7 +169,7 @@ fn keys_outlive_a_crash_at_every_call_boundary() {
 
 #[test]
 fn random_calls_agree_with_an_oracle_while_the_component_is_reset() {
-    for (seed, policy) in (1..).zip(policies()) {
+    for (seed, policy) in (1..).zip(fixture::policies()) {
         let host = fixture::host("keyvalue", policy);
         let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
         let mut bucket = Bucket::open(&edge, "a");
@@ -219,7 +197,7 @@ fn random_calls_agree_with_an_oracle_while_the_component_is_reset() {
 
 #[test]
 fn a_key_comes_back_alone_and_a_list_brings_all_of_them() {
-    let host = fixture::host("keyvalue", policies()[0]);
+    let host = fixture::host("keyvalue", fixture::policies()[0]);
     let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
     let mut bucket = Bucket::open(&edge, "a");
     for n in 0..600 {
@@ -240,7 +218,7 @@ fn a_key_comes_back_alone_and_a_list_brings_all_of_them() {
 
 #[test]
 fn what_is_refused_changes_nothing() {
-    let host = fixture::host("keyvalue", policies()[0]);
+    let host = fixture::host("keyvalue", fixture::policies()[0]);
     let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
     let mut bucket = Bucket::open(&edge, "a");
     bucket.set("text", b"12 apples");
@@ -264,7 +242,7 @@ fn what_is_refused_changes_nothing() {
 /// One body alone finds a value that changed, since the host knows it.
 #[test]
 fn a_flipped_value_is_read_back_and_a_right_one_is_not_suspected() {
-    let host = fixture::host("keyvalue", policies()[0]);
+    let host = fixture::host("keyvalue", fixture::policies()[0]);
     let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
     let mut bucket = Bucket::open(&edge, "a");
     bucket.set("key", b"a value that is nowhere else");

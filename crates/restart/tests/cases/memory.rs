@@ -10,28 +10,6 @@ fn path(name: &str) -> String {
     format!("steadfast:memory/pages@0.1.0#{name}")
 }
 
-fn policies() -> [Policy; 4] {
-    let plain = Policy {
-        spare: false,
-        resets_max: u32::MAX,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    let eager = Policy {
-        eager: true,
-        ..plain
-    };
-    let spare = Policy {
-        spare: true,
-        ..plain
-    };
-    [plain, spare, dual, eager]
-}
-
 type Place = (u32, u64);
 
 fn list(value: Option<Value>) -> Vec<Place> {
@@ -128,7 +106,7 @@ impl Pages {
 
 #[test]
 fn pages_outlive_a_crash_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::policies() {
         for crash in 0..9 {
             let host = fixture::host("memory", policy);
             let mut pages = Pages::new(host.edge("test", "memory", &[]).expect("an edge"));
@@ -185,7 +163,7 @@ impl Draw {
 
 #[test]
 fn random_trees_agree_with_an_oracle_while_the_component_is_reset() {
-    for (seed, policy) in (1..).zip(policies()) {
+    for (seed, policy) in (1..).zip(fixture::policies()) {
         let host = fixture::host("memory", policy);
         let mut pages = Pages::new(host.edge("test", "memory", &[]).expect("an edge"));
         let mut draw = Draw(seed);
@@ -216,7 +194,7 @@ fn random_trees_agree_with_an_oracle_while_the_component_is_reset() {
 #[test]
 fn a_chain_of_aliases_comes_back_however_long_it_is() {
     const LENGTH: u64 = 20_000;
-    let host = fixture::host("memory", policies()[0]);
+    let host = fixture::host("memory", fixture::policies()[0]);
     let mut pages = Pages::new(host.edge("test", "memory", &[]).expect("an edge"));
     let root = pages.grant(7, (0, 0));
     let mut last = root;
@@ -239,7 +217,7 @@ fn a_chain_of_aliases_comes_back_however_long_it_is() {
 
 #[test]
 fn what_was_revoked_leaves_no_memory_behind() {
-    let host = fixture::host("memory", policies()[0]);
+    let host = fixture::host("memory", fixture::policies()[0]);
     let mut pages = Pages::new(host.edge("test", "memory", &[]).expect("an edge"));
     let size = |pages: &Pages| pages.edge.memories().expect("a copy")[0].len();
     let round = |pages: &mut Pages| {
@@ -263,7 +241,7 @@ fn a_flip_in_a_mapping_is_found_by_two_bodies() {
     const ADDRESS: u64 = 0x1234_5678_9abc_d000;
     let policy = Policy {
         compare_every: 0,
-        ..policies()[2]
+        ..fixture::policies()[2]
     };
     let host = fixture::host("memory", policy);
     let mut pages = Pages::new(host.edge("test", "memory", &[]).expect("an edge"));

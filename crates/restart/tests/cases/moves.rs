@@ -1,6 +1,6 @@
 //! Objects that move to another parent: they come back from the new one, and end with it.
 
-use steadfast_restart::{CallError, Cause, Edge, Handle, Policy, Value};
+use steadfast_restart::{CallError, Cause, Edge, Handle, Value};
 
 use crate::fixture;
 
@@ -26,28 +26,6 @@ fn sum(edge: &Edge, shelf: Handle) -> u64 {
 fn moved(edge: &Edge, item: Handle, to: Handle) -> bool {
     let args = [item.into(), to.into()];
     asked(edge, "[method]item.move-to", &args) == Some(Value::Bool(true))
-}
-
-fn policies() -> [Policy; 4] {
-    let plain = Policy {
-        spare: false,
-        resets_max: u32::MAX,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    let eager = Policy {
-        eager: true,
-        ..plain
-    };
-    let spare = Policy {
-        spare: true,
-        ..plain
-    };
-    [plain, spare, dual, eager]
 }
 
 /// What is asked, with a step before each call.
@@ -103,7 +81,7 @@ const STEPS: usize = 15;
 
 #[test]
 fn an_item_comes_back_where_it_stood_last_after_a_crash_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::policies() {
         for crash in 0..STEPS {
             for at_return in [false, true] {
                 let host = fixture::host("shelf", policy);
@@ -124,7 +102,7 @@ fn an_item_comes_back_where_it_stood_last_after_a_crash_at_every_call_boundary()
 /// Each would have to be there before the other one.
 #[test]
 fn a_component_that_moves_an_object_into_itself_has_failed() {
-    let host = fixture::host("shelf", policies()[0]);
+    let host = fixture::host("shelf", fixture::policies()[0]);
     let edge = host.edge("test", "shelf", &[]).expect("an edge");
     let shelf = made(&edge, "[constructor]shelf", &[]);
     let item = made(&edge, "[constructor]item", &[shelf.into(), 13u32.into()]);
