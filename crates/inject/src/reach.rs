@@ -30,8 +30,12 @@ use crate::target::{Bench, Ran, SetupError, Started, entry};
 
 /// Moments that are enough: an unseen share of 1 % is missed with a chance below 0.1 % (0.99^700).
 const MOMENTS: u64 = 700;
-/// How long all runs together may take, and how many there may be.
+/// Moments below which a run more is worth its time: a share of a tenth is missed by as many with a chance of 4 % (0.9^30).
+const FEW: u64 = 30;
+/// How long all runs together may take, and how many there may be. On busy processors a run takes longer and shows no more: while
+/// moments are few they may take this many times as long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+const LONGER: u32 = 4;
 const RUNS: u64 = 40;
 /// Mean time between two looks: before the entry point, which is reached within a millisecond or two, and after.
 const LOADER_MEAN_NS: u64 = 60_000;
@@ -250,7 +254,15 @@ pub(crate) fn sample(
     let mut reach = Reach::default();
     let mut gaps = Gaps(0x5eed);
     let begun = Instant::now();
-    while reach.program.moments < MOMENTS && begun.elapsed() < patience && reach.runs < RUNS {
+    while reach.program.moments < MOMENTS && reach.runs < RUNS {
+        let longer = if reach.program.moments < FEW {
+            LONGER
+        } else {
+            1
+        };
+        if begun.elapsed() >= patience * longer {
+            break;
+        }
         reach.runs += 1;
         one(&known, &mut gaps, &mut reach, limit)?;
     }
