@@ -47,7 +47,7 @@ pub(super) fn registers(
     let trace = place.join("requests");
     std::fs::write(
         &trace,
-        replay::written(&replay::memcached::swept(1, REQUESTS)),
+        replay::written(&replay::memcached::swept_counting_requests(1, REQUESTS)),
     )
     .with_context(|| format!("{} has to be writable", trace.display()))?;
     let dir = place.join(format!("{:x}-{}", plan.seed, plan.runs));

@@ -10,6 +10,9 @@ use crate::full::Full;
 use crate::reads::Modes;
 use crate::service::{BATCH_MAX, EPOCH, Stage};
 
+/// Threads that execute, at most: a run of requests has few times as many.
+const WORKERS_MAX: usize = 16;
+
 /// A replicated memcached server whose replicas vote on every object before a reply leaves.
 ///
 /// `steadfast kv --local 3` starts three replicas on this machine, `steadfast kv serve` one replica of a group on several hosts. Any
@@ -83,9 +86,34 @@ pub(crate) struct Common {
     /// Milliseconds for which requests wait until there are --batch of them; 0: what has come by then is an entry.
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub(crate) batch_ms: u64,
+    /// Threads of a replica that execute, each for shards of its own: for all, or a list, one for each replica. What comes of it does not
+    /// depend on how many there are.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = workers)]
+    pub(crate) workers: Vec<usize>,
     /// Microseconds for which every replica computes with each request, so that benches have one that takes long.
     #[arg(long, hide = true, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub(crate) work_us: u64,
+}
+
+impl Common {
+    /// Threads of this replica that execute.
+    pub(crate) fn workers(&self, replica: u64) -> usize {
+        let all = self.workers.iter().cycle();
+        let at = usize::try_from(replica).unwrap_or(0);
+        all.copied().nth(at).unwrap_or(1)
+    }
+}
+
+/// More than [`WORKERS_MAX`] would only wait for each other.
+fn workers(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|count| (1..=WORKERS_MAX).contains(count))
+        .ok_or_else(|| {
+            format!(
+                "requirement: 1 to {WORKERS_MAX} threads that execute; found: {text}\n  fix:   --workers 1"
+            )
+        })
 }
 
 /// More than [`BATCH_MAX`] would make an entry too large.
@@ -364,6 +392,8 @@ pub(crate) struct Replica {
     pub(crate) batch: usize,
     #[arg(long)]
     pub(crate) batch_ms: u64,
+    #[arg(long)]
+    pub(crate) workers: usize,
     #[arg(long)]
     pub(crate) work_us: u64,
 }

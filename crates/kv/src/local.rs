@@ -251,6 +251,7 @@ impl Parent<'_> {
             .args(["--reads", &common.reads.to_string()])
             .args(["--batch", &common.batch.to_string()])
             .args(["--batch-ms", &common.batch_ms.to_string()])
+            .args(["--workers", &common.workers(slot).to_string()])
             .args(["--work-us", &common.work_us.to_string()])
             .env(SECRET, &self.secret)
             .stdin(std::process::Stdio::null())

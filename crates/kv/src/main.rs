@@ -211,6 +211,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
         founds: args.slot == 0 && !members.is_empty(),
         members,
         connections: args.connections,
+        workers: args.workers,
         http: None,
         disk: None,
         tls: None,

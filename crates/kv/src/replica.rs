@@ -21,6 +21,7 @@ use crate::cli::TlsClients;
 use crate::client;
 use crate::http;
 use crate::service::{Event, Service, Setup};
+use crate::store::Workers;
 
 /// What a replica is started with.
 pub(crate) struct Start {
@@ -32,6 +33,8 @@ pub(crate) struct Start {
     /// Whether this one founds the group.
     pub(crate) founds: bool,
     pub(crate) connections: usize,
+    /// Threads that execute.
+    pub(crate) workers: usize,
     /// Certificates, if replicas speak TLS with each other, and how clients talk to this one.
     pub(crate) tls: Option<Tls>,
     pub(crate) tls_clients: TlsClients,
@@ -122,6 +125,7 @@ async fn serve(start: Start) -> anyhow::Result<()> {
     let who = start.setup.who.clone();
     let service = Service::new(
         &start.setup,
+        Workers::start(start.workers).context("threads that execute")?,
         engine.clone(),
         peers,
         standing,

@@ -107,6 +107,19 @@ impl Request {
         matches!(form, Form::Silent | Form::Meta { quiet: true, .. })
     }
 
+    /// Whether it may change something.
+    pub(crate) fn may_change(&self) -> bool {
+        !matches!(
+            self,
+            Self::Get { touch: None, .. } | Self::MetaGet { touch: None, .. }
+        )
+    }
+
+    /// How many cas numbers it takes.
+    pub(crate) fn numbers(&self) -> u64 {
+        u64::from(self.may_change())
+    }
+
     /// Bytes of key and value that may become stored by it, at most.
     pub(crate) fn stores(&self) -> usize {
         /// Digits of a counter.

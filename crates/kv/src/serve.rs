@@ -145,6 +145,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         members: BTreeMap::new(),
         founds: false,
         connections: common.connections,
+        workers: common.workers(args.replica),
         http,
         disk,
         tls,

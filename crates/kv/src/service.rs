@@ -40,7 +40,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::full::Full;
 use crate::reads::Modes;
 use crate::request::Request;
-use crate::store::{AtRest, SHARDS, Store};
+use crate::store::{AtRest, SHARDS, Store, Workers};
 
 use self::reads::Reads;
 use self::standing::Watermark;
@@ -48,7 +48,7 @@ use self::struck::Struck;
 use self::submit::Unacked;
 
 /// How digests are made; replicas of another epoch are not compared with. To be raised with every change of an object's bytes.
-pub(crate) const EPOCH: u16 = 1;
+pub(crate) const EPOCH: u16 = 2;
 /// Requests in one entry, at most.
 pub(crate) const BATCH_MAX: usize = 512;
 /// A replica that has said nothing for so long is not waited for.
@@ -225,6 +225,8 @@ pub(crate) struct Service {
     batch_time: Duration,
     /// What each request takes more; for benches.
     work: Duration,
+    /// The threads that execute.
+    workers: Workers,
     /// Since when the first of them waits.
     collecting_since: Instant,
     unacked: BTreeMap<u64, Unacked>,
@@ -345,6 +347,7 @@ pub(crate) struct Setup {
 impl Service {
     pub(crate) fn new(
         setup: &Setup,
+        workers: Workers,
         engine: Engine,
         peers: Peers,
         standing: watch::Sender<bool>,
@@ -377,6 +380,7 @@ impl Service {
             batch: setup.batch,
             batch_time: Duration::from_millis(setup.batch_ms),
             work: Duration::from_micros(setup.work_us),
+            workers,
             collecting_since: Instant::now(),
             unacked: BTreeMap::new(),
             next: first_sequence(setup.starts),

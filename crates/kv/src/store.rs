@@ -24,6 +24,7 @@ mod state;
 mod strike;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -36,6 +37,7 @@ use crate::request::{Request, Verb};
 
 pub(crate) use self::head::{HEAD_LENGTH, Head, chained, place_in_head};
 pub(crate) use self::item::{AtRest, Place, has_moved, key_in, place};
+pub(crate) use self::workers::{How, Workers};
 
 /// Shards; independent of how many workers there are.
 pub(crate) const SHARDS: usize = 256;
@@ -79,6 +81,8 @@ pub(crate) struct Store {
     evicts: bool,
     /// Items by their cas number; those of clients' kept replies have none, and stay.
     oldest: BTreeSet<(u64, u128)>,
+    /// What these shards would have in that list, where it is elsewhere: come, or gone.
+    moved: Option<Vec<(bool, u64, u128)>>,
     /// Items that had to go, here.
     evictions: u64,
     /// Bytes of the replies of the entry that is being executed.
@@ -171,6 +175,7 @@ impl Store {
             bytes_max,
             evicts,
             oldest: BTreeSet::new(),
+            moved: None,
             evictions: 0,
             said: 0,
         }
@@ -244,18 +249,29 @@ impl Store {
         let cas = item.cas();
         let old = self.shards[shard_of(id)].insert(id.0, item);
         if let Some(old) = old.as_ref().and_then(Item::cas) {
-            self.oldest.remove(&(old, id.0));
+            self.list(false, old, id);
         }
-        self.oldest.extend(cas.map(|cas| (cas, id.0)));
+        if let Some(cas) = cas {
+            self.list(true, cas, id);
+        }
         old
     }
 
     fn take(&mut self, id: ObjectId) -> Option<Item> {
         let old = self.shards[shard_of(id)].remove(&id.0)?;
         if let Some(cas) = old.cas() {
-            self.oldest.remove(&(cas, id.0));
+            self.list(false, cas, id);
         }
         Some(old)
+    }
+
+    /// An item comes to the list of the oldest, or goes.
+    fn list(&mut self, is_new: bool, cas: u64, id: ObjectId) {
+        match &mut self.moved {
+            Some(moved) => moved.push((is_new, cas, id.0)),
+            None if is_new => drop(self.oldest.insert((cas, id.0))),
+            None => drop(self.oldest.remove(&(cas, id.0))),
+        }
     }
 
     /// What all items would weigh with one of so many bytes in this place.
@@ -296,14 +312,19 @@ impl Store {
 
     /// Whether these requests may need room that others' items have: they touch any object then.
     pub(crate) fn may_evict(&self, requests: &[Request]) -> bool {
+        self.evicts && self.head.used + Self::adds(requests.iter()) > self.bytes_max
+    }
+
+    /// What these requests may add to the weight of all items, at most.
+    fn adds<'a>(requests: impl Iterator<Item = &'a Request>) -> u64 {
         let item = |bytes: usize| (HEADER + bytes) as u64 + ENTRY;
-        let new = requests.iter().map(|request| {
+        let new = requests.map(|request| {
             let kept = once::of(request).map_or(0, |once| {
                 item(once::key(once.client).len() + once::REPLY_MAX)
             });
             item(request.stores()) + kept
         });
-        self.evicts && self.head.used + new.sum::<u64>() > self.bytes_max
+        new.sum()
     }
 
     /// Keeps it known that an item was made from one that did not fit its digest.

@@ -50,6 +50,8 @@ impl Step {
 pub struct Model {
     items: BTreeMap<String, Item>,
     cas: u64,
+    /// Whether each request that may change something takes a number, whatever comes of it.
+    counts_requests: bool,
     /// Before each key's name.
     of: String,
 }
@@ -67,8 +69,21 @@ pub fn trace(seed: u64, length: usize) -> Vec<Step> {
 /// The same, and after it every key is read with all there is to read: what the requests have left behind.
 #[must_use]
 pub fn swept(seed: u64, length: usize) -> Vec<Step> {
+    swept_by(Model::default(), seed, length)
+}
+
+/// The same, of a server in which each request that may change something takes the next number as its `cas`.
+#[must_use]
+pub fn swept_counting_requests(seed: u64, length: usize) -> Vec<Step> {
+    let model = Model {
+        counts_requests: true,
+        ..Model::default()
+    };
+    swept_by(model, seed, length)
+}
+
+fn swept_by(mut model: Model, seed: u64, length: usize) -> Vec<Step> {
     let mut rng = Rng::new(seed);
-    let mut model = Model::default();
     let mut steps: Vec<Step> = (0..length).map(|_| model.step(&mut rng)).collect();
     steps.extend((0..KEYS).map(|key| model.look(&model.key(key))));
     steps
@@ -98,6 +113,18 @@ fn text(text: impl Into<String>) -> Vec<u8> {
 }
 
 impl Step {
+    /// Whether the request may change something: those that a server counts which numbers requests.
+    fn may_change(&self) -> bool {
+        let line = self.request.split(|byte| *byte == b'\r').next();
+        let line = String::from_utf8_lossy(line.unwrap_or_default());
+        let mut words = line.split(' ');
+        match words.next().unwrap_or_default() {
+            "get" | "gets" | "mn" | "me" => false,
+            "mg" => words.skip(1).any(|word| word.starts_with('T')),
+            _ => true,
+        }
+    }
+
     /// Whether the number that all connections count on is in the request or in the reply.
     fn shows_cas(&self) -> bool {
         let line = self.request.split(|byte| *byte == b'\r').next();
@@ -132,7 +159,8 @@ impl Model {
 
     fn step(&mut self, rng: &mut Rng) -> Step {
         let key = self.key(rng.below(KEYS));
-        let (request, reply) = match rng.below(32) {
+        let kind = rng.below(32);
+        let (request, reply) = match kind {
             0..5 => self.get(rng),
             5..11 => self.store(rng, &key),
             11..14 => self.arithmetic(rng, &key),
@@ -145,12 +173,18 @@ impl Model {
             30 => (text("mn\r\n"), text("MN\r\n")),
             _ => refused(rng),
         };
-        Step { request, reply }
+        let step = Step { request, reply };
+        if self.counts_requests && kind < 30 && step.may_change() {
+            self.cas += 1;
+        }
+        step
     }
 
     fn put(&mut self, key: &str, value: Vec<u8>, flags: u32) -> u64 {
-        self.cas += 1;
-        let cas = self.cas;
+        let cas = self.cas + 1;
+        if !self.counts_requests {
+            self.cas = cas;
+        }
         self.items
             .insert(key.to_owned(), Item { value, flags, cas });
         cas

@@ -10,7 +10,7 @@ use steadfast_integrity::digest::crc32c;
 use super::submit::Unacked;
 use super::{Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, deliver, local_ms};
 use crate::request::Request;
-use crate::store::{self, Delta, Store};
+use crate::store::{self, Delta, How, Store};
 use crate::strike::Kind;
 
 /// Objects that had changed at rest, as they were found, that are remembered.
@@ -157,10 +157,7 @@ impl Service {
         match entry.body {
             Body::Requests(requests) => {
                 self.counts.requests += requests.len() as u64;
-                done.replies = requests
-                    .iter()
-                    .map(|request| self.request(index, request, delta))
-                    .collect();
+                done.replies = self.requests(index, requests, delta);
             }
             Body::Recover(order) => done.recover = Some(order),
             Body::Returned => self.returned(Node(entry.origin), index),
@@ -174,21 +171,30 @@ impl Service {
         done
     }
 
-    fn request(&mut self, index: Index, request: &Request, delta: &mut Delta) -> Vec<u8> {
-        if self.stage == Stage::Rdg
-            && let Some(id) = self.store.suspect(request)
-        {
-            self.corrupt(index, id);
-            return b"SERVER_ERROR an object does not fit its digest\r\n".to_vec();
-        }
-        let reply = self.store.execute(request, delta);
-        if !self.work.is_zero() {
-            let began = Instant::now();
-            while began.elapsed() < self.work {
-                std::hint::spin_loop();
-            }
-        }
-        reply
+    fn requests(
+        &mut self,
+        index: Index,
+        requests: Vec<Request>,
+        delta: &mut Delta,
+    ) -> Vec<Vec<u8>> {
+        let how = How {
+            work: self.work,
+            stops: self.stage == Stage::Rdg,
+        };
+        let outcomes = self.workers.execute(&mut self.store, requests, how, delta);
+        let Some(outcomes) = outcomes else {
+            self.end(&format!(
+                "replica {} has lost a thread that executes, and the shards that it had",
+                self.slot
+            ));
+        };
+        let replies = outcomes.into_iter().map(|outcome| {
+            outcome.unwrap_or_else(|struck| {
+                self.corrupt(index, struck);
+                b"SERVER_ERROR an object does not fit its digest\r\n".to_vec()
+            })
+        });
+        replies.collect()
     }
 
     /// Everything in these shards is part of this entry's digests.

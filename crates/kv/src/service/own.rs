@@ -234,6 +234,7 @@ impl Service {
             "reads": self.reads.modes.words().collect::<BTreeMap<_, _>>(),
             "reads_local": self.reads.local, "reads_plain": self.reads.plain, "reads_logged": self.reads.logged,
             "repairs_refused": self.core.repairs_refused(), "doubts": self.core.doubts(), "ready": self.unready().is_none(), "unready": self.unready(), "behind": self.engine.behind(self.executed),
+            "workers": self.workers.count(), "spread": self.workers.spread(),
             "scrub": {"next_shard": self.scrub_next, "shards": SHARDS, "on": self.scrub_every.is_some()},
         })
     }

@@ -14,7 +14,7 @@ const RELATIVE_MAX: i64 = 60 * 60 * 24 * 30;
 /// Bytes that a reply may have: each replica makes and keeps all of them until the vote. 64 of the largest values.
 const SAID_MAX: usize = 64 * VALUE_MAX;
 /// Bytes of all replies of one entry after which its reads are refused.
-const ENTRY_SAID_MAX: usize = 4 * SAID_MAX;
+pub(super) const ENTRY_SAID_MAX: usize = 4 * SAID_MAX;
 const TOO_MUCH: &[u8] =
     b"SERVER_ERROR more than 64 MiB in one reply, or 256 MiB asked for at once: ask for fewer keys\r\n";
 
@@ -62,8 +62,7 @@ impl Store {
     }
 
     fn put(&mut self, id: ObjectId, flags: u32, expires: u64, key: &[u8], value: &[u8]) {
-        self.head.cas += 1;
-        let cas = self.head.cas;
+        let cas = self.head.cas.saturating_add(1);
         self.insert(id, Item::new(flags, expires, cas, key, value));
     }
 
@@ -87,14 +86,18 @@ impl Store {
 
     /// Executes one request; its reply. One that has a number is executed once.
     pub(crate) fn execute(&mut self, request: &Request, delta: &mut Delta) -> Vec<u8> {
+        // One number for each that may change something, whatever comes of it: none depends on the requests of other shards before it.
+        let number = self.head.cas.saturating_add(request.numbers());
         let reads = matches!(request, Request::Get { .. } | Request::MetaGet { .. });
-        if reads && self.said >= ENTRY_SAID_MAX {
-            return TOO_MUCH.to_vec();
-        }
-        let reply = match once::of(request) {
-            Some(once) => self.execute_once(once, request, delta),
-            None => self.carry_out(request, delta),
+        let reply = if reads && self.said >= ENTRY_SAID_MAX {
+            TOO_MUCH.to_vec()
+        } else {
+            match once::of(request) {
+                Some(once) => self.execute_once(once, request, delta),
+                None => self.carry_out(request, delta),
+            }
         };
+        self.head.cas = self.head.cas.max(number);
         self.said += reply.len();
         reply
     }

@@ -12,7 +12,7 @@ pub(crate) struct Head {
     pub(crate) chain: u128,
     /// The leader's time, never backwards.
     pub(crate) now_ms: u64,
-    /// The number of the last change: memcached's cas unique.
+    /// The number of the last request that may have changed something: memcached's cas unique.
     pub(crate) cas: u64,
     /// Items whose last change is not above this are gone.
     pub(crate) flushed: u64,

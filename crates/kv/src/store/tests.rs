@@ -3,6 +3,9 @@
 use super::*;
 use crate::protocol::{Parsed, parse};
 
+/// The same entries with one thread and with several.
+mod side_by_side;
+
 fn run(store: &mut Store, text: &str) -> (String, Delta) {
     let Parsed::Request(_, request) = parse(text.as_bytes()) else {
         panic!("{text:?} is no request");
@@ -102,13 +105,13 @@ fn a_snapshot_hands_no_struck_item_on_as_a_right_one() {
     store.strike(b"a", "value", 2, 0).unwrap();
     let mut other = Store::new(true, 1 << 20, true);
     other.restore(&store.snapshot()).unwrap();
+    assert_eq!(other.head(), store.head());
     assert!(!other.intact(item_id(b"a")));
     assert_eq!(run(&mut other, "get a\r\n").0, "END\r\n");
     assert_eq!(
         run(&mut other, "get b\r\n").0,
         "VALUE b 0 1\r\n7\r\nEND\r\n"
     );
-    assert_eq!(other.head(), store.head());
 }
 
 #[test]

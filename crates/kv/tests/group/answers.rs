@@ -7,7 +7,10 @@ use super::*;
 fn replies_are_those_of_the_reference_model_whoever_is_asked() {
     let group = Group::start(&[]);
     let mut lines: Vec<Line> = (0..3).map(|replica| group.connect(replica)).collect();
-    for (number, step) in memcached::swept(11, 1200).into_iter().enumerate() {
+    for (number, step) in memcached::swept_counting_requests(11, 1200)
+        .into_iter()
+        .enumerate()
+    {
         let line = &mut lines[number % 3];
         line.send(&step.request);
         let mut reply = vec![0; step.reply.len()];

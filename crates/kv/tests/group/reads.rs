@@ -14,7 +14,10 @@ fn number(group: &Group, replica: usize, name: &str) -> u64 {
 fn local_reads_show_what_any_replica_has_answered_and_leave_the_log_alone() {
     let group = Group::start(&["--reads", "local", "--scrub", "0"]);
     let mut lines: Vec<Line> = (0..3).map(|replica| group.connect(replica)).collect();
-    for (number, step) in memcached::swept(12, 600).into_iter().enumerate() {
+    for (number, step) in memcached::swept_counting_requests(12, 600)
+        .into_iter()
+        .enumerate()
+    {
         let line = &mut lines[number % 3];
         line.send(&step.request);
         let mut reply = vec![0; step.reply.len()];

@@ -459,7 +459,7 @@ fn a_group_is_upgraded_replica_by_replica_and_versions_are_never_called_wrong() 
     (0..3).for_each(|replica| hosts.start(replica));
     (0..3).for_each(|replica| hosts.wait_ready(replica));
     hosts.connect(0).set("a", "one");
-    let new = "--digest-epoch=2".to_owned();
+    let new = "--digest-epoch=3".to_owned();
 
     // One of three makes other digests: it has nobody to vote with, the others do not miss it.
     hosts.end(2, "-TERM");
