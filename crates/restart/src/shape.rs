@@ -195,6 +195,30 @@ impl Shape {
         matches!(self, Self::List(inner) if **inner == Self::U8)
     }
 
+    /// `list<tuple<string, list<u8>>>`.
+    #[must_use]
+    pub fn is_pairs(&self) -> bool {
+        matches!(self, Self::List(inner) if inner.is_pair())
+    }
+
+    fn is_pair(&self) -> bool {
+        matches!(self, Self::Tuple(pair) if matches!(&pair[..], [Self::String, data] if data.is_bytes()))
+    }
+
+    /// A list, or one in `ok`, that says of each key whether it is there, or what it holds, alone or beside the key.
+    #[must_use]
+    pub fn tells_each(&self) -> bool {
+        match self {
+            Self::Result(Some(ok), _) => ok.tells_each(),
+            Self::List(inner) => match &**inner {
+                Self::Bool => true,
+                Self::Option(value) => value.is_bytes() || value.is_pair(),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// A number, or a number or bytes in `ok` or `some`: what [`Value::number`] reads.
     #[must_use]
     pub fn counts(&self) -> bool {

@@ -1,15 +1,18 @@
-/* wasi:keyvalue 0.2.0-draft in memory: store, and increment of atomics.
+/* wasi:keyvalue 0.2.0-draft in memory: store, atomics and batch.
  *
  * State: buckets with their keys, both sorted in arrays. Recovery gives a bucket back by "open" and a key by "set" (keyvalue.recover.toml), so nothing
  * here knows of it. A list of keys is sorted: the order in which they come back is not the order in which they were set.
  *
  * Invariant: a bucket stays where it is as long as the component runs; handles point to it.
- * Not here: compare and swap, whose error would have to carry a new object; expiry; a bucket that goes away.
+ * A batch that is refused has changed nothing: room for all of it is made first.
+ *
+ * Not here: expiry; a bucket that goes away.
  */
 #include "component.h"
 
 #define STORE "wasi:keyvalue/store@0.2.0-draft"
 #define ATOMICS "wasi:keyvalue/atomics@0.2.0-draft"
+#define BATCH "wasi:keyvalue/batch@0.2.0-draft"
 
 enum { OTHER = 2 };
 enum { KEY_MAX_BYTES = 1024, VALUE_MAX_BYTES = 1 << 20 };
@@ -84,6 +87,22 @@ static struct entry *find(const struct bucket *bucket, struct text key)
 	return at < bucket->count && order(entry->key, key) == 0 ? entry : NULL;
 }
 
+/* Whether so many more keys have room. */
+static int reserve(struct bucket *bucket, uint32_t more)
+{
+	if (bucket->room - bucket->count >= more)
+		return 1;
+	uint32_t room = bucket->room ? bucket->room * 2 : 16;
+	if (room - bucket->count < more)
+		room = bucket->count + more;
+	struct entry *grown = realloc(bucket->entries, room * sizeof *grown);
+	if (!grown)
+		return 0;
+	bucket->entries = grown;
+	bucket->room = room;
+	return 1;
+}
+
 /* Owns both from here on; false where there is no room. */
 static int put(struct bucket *bucket, struct text key, struct text value)
 {
@@ -94,16 +113,10 @@ static int put(struct bucket *bucket, struct text key, struct text value)
 		entry->value = value;
 		return 1;
 	}
-	if (bucket->count == bucket->room) {
-		uint32_t more = bucket->room ? bucket->room * 2 : 16;
-		struct entry *grown = realloc(bucket->entries, more * sizeof *grown);
-		if (!grown) {
-			free(key.at);
-			free(value.at);
-			return 0;
-		}
-		bucket->entries = grown;
-		bucket->room = more;
+	if (!reserve(bucket, 1)) {
+		free(key.at);
+		free(value.at);
+		return 0;
 	}
 	uint32_t at = place(bucket, key);
 	memmove(bucket->entries + at + 1, bucket->entries + at, (bucket->count - at) * sizeof *bucket->entries);
@@ -195,16 +208,21 @@ EXPORT(STORE "#[method]bucket.set") void *bucket_set(struct bucket *bucket, char
 	return done();
 }
 
-EXPORT(STORE "#[method]bucket.delete") void *bucket_delete(struct bucket *bucket, char *key, uint32_t len)
+/* Owns the key from here on. */
+static void take_away(struct bucket *bucket, struct text key)
 {
-	struct text wanted = own(key, len);
-	struct entry *entry = find(bucket, wanted);
-	free(wanted.at);
+	struct entry *entry = find(bucket, key);
+	free(key.at);
 	if (entry) {
 		free(entry->key.at);
 		free(entry->value.at);
 		memmove(entry, entry + 1, (size_t)(bucket->entries + --bucket->count - entry) * sizeof *entry);
 	}
+}
+
+EXPORT(STORE "#[method]bucket.delete") void *bucket_delete(struct bucket *bucket, char *key, uint32_t len)
+{
+	take_away(bucket, own(key, len));
 	return done();
 }
 
@@ -290,5 +308,71 @@ EXPORT(ATOMICS "#increment") void *increment(struct bucket *bucket, char *key, u
 	if (!put(bucket, wanted, decimal(n)))
 		return refuse(&result.words[2], "no space");
 	result.longs[1] = n;
+	return done();
+}
+
+/* option<tuple<string, list<u8>>> */
+struct found {
+	uint32_t some;
+	struct entry entry;
+};
+
+_Static_assert(sizeof(struct found) == 20, "as the canonical ABI lays it out");
+
+/* result<list<option<tuple<string, list<u8>>>>, error> */
+EXPORT(BATCH "#get-many") void *get_many(struct bucket *bucket, struct text *keys, uint32_t count)
+{
+	struct found *all = calloc(count ? count : 1, sizeof *all);
+	for (uint32_t i = 0; i < count; i++) {
+		struct text key = own(keys[i].at, keys[i].len);
+		const struct entry *entry = find(bucket, key);
+		free(key.at);
+		if (all && entry)
+			all[i] = (struct found){ 1, *entry };
+	}
+	if (count)
+		free(keys);
+	if (!all)
+		return refuse(&result.words[1], "no space");
+	result.words[1] = (uint32_t)(uintptr_t)all;
+	result.words[2] = count;
+	return done();
+}
+
+EXPORT("cabi_post_" BATCH "#get-many") void get_many_done(uint32_t *words)
+{
+	if (words[0] == 0)
+		free((void *)(uintptr_t)words[1]);
+}
+
+/* result<_, error> */
+EXPORT(BATCH "#set-many") void *set_many(struct bucket *bucket, struct entry *pairs, uint32_t count)
+{
+	const char *why = NULL;
+	for (uint32_t i = 0; i < count; i++)
+		if (pairs[i].key.len > KEY_MAX_BYTES || pairs[i].value.len > VALUE_MAX_BYTES)
+			why = "too long";
+	if (!why && !reserve(bucket, count))
+		why = "no space";
+	for (uint32_t i = 0; i < count; i++) {
+		struct text key = own(pairs[i].key.at, pairs[i].key.len), value = own(pairs[i].value.at, pairs[i].value.len);
+		if (why) {
+			free(key.at);
+			free(value.at);
+		} else {
+			put(bucket, key, value);
+		}
+	}
+	if (count)
+		free(pairs);
+	return why ? refuse(&result.words[1], why) : done();
+}
+
+EXPORT(BATCH "#delete-many") void *delete_many(struct bucket *bucket, struct text *keys, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		take_away(bucket, own(keys[i].at, keys[i].len));
+	if (count)
+		free(keys);
 	return done();
 }

@@ -5,7 +5,7 @@
 //! Not covered: results that nothing is known about; two bodies compare these.
 
 use super::core::{Core, Stop};
-use crate::model::{Effect, Model, Returns};
+use crate::model::{Effect, Keys, Model, Returns};
 use crate::shape::Shape;
 use crate::table::{Bad, Table};
 use crate::value::Value;
@@ -142,14 +142,21 @@ impl Core {
                     .cloned();
                 *result == Value::Option(known.map(Box::new))
             }
-            Returns::Key(place) => {
-                let (Some(Value::String(name)), Some(keeper)) =
-                    (args.get(*place), self.table.keeper(*handle, key.as_ref()))
-                else {
+            Returns::Keys(keys) => {
+                let Some(keeper) = self.table.keeper(*handle, key.as_ref()) else {
                     return Ok(());
                 };
-                match keeper.key(name) {
-                    Ok(kept) => tells(result, kept),
+                let of = |name| keeper.key(name).map(|kept| (name, kept));
+                let told = match (keys, result) {
+                    // An error is not known beforehand.
+                    (_, Value::Result(Err(_))) => Ok(true),
+                    (Keys::One(_), result) => keys
+                        .named(args)
+                        .try_fold(true, |_, name| Ok(tells(result, of(name)?))),
+                    (Keys::Each(_), result) => tell(result, keys.named(args).map(of)),
+                };
+                match told {
+                    Ok(right) => right,
                     Err(bad) => return Err(self.bad(bad)),
                 }
             }
@@ -187,19 +194,42 @@ impl Core {
     }
 }
 
-/// Whether a result says of a key what is kept: its value, or whether it is there.
-fn tells(result: &Value, kept: Option<&[u8]>) -> bool {
+/// A key, and what is kept for it.
+type Known<'a> = (&'a str, Option<&'a [u8]>);
+
+/// Whether a list says of each key, in their order, what is kept.
+fn tell<'a>(
+    result: &Value,
+    keys: impl Iterator<Item = Result<Known<'a>, Bad>>,
+) -> Result<bool, Bad> {
+    let items = match result {
+        Value::Result(Ok(Some(inner))) => return tell(inner, keys),
+        Value::List(items) => &items[..],
+        _ => return Ok(false),
+    };
+    let mut items = items.iter();
+    for known in keys {
+        let known = known?;
+        if !items.next().is_some_and(|item| tells(item, known)) {
+            return Ok(false);
+        }
+    }
+    Ok(items.next().is_none())
+}
+
+/// Whether a result says of a key what is kept: its value, alone or beside the key, or whether it is there.
+fn tells(result: &Value, (key, kept): Known<'_>) -> bool {
     match (result, kept) {
-        (Value::Result(Ok(Some(inner))), _) => tells(inner, kept),
+        (Value::Result(Ok(Some(inner))), _) => tells(inner, (key, kept)),
         (Value::Bool(there), _) => *there == kept.is_some(),
         (Value::Option(None), None) => true,
         (Value::Option(Some(value)), Some(kept)) => match &**value {
-            Value::Bytes(bytes) => bytes == kept,
-            Value::List(items) => items.is_empty() && kept.is_empty(),
-            _ => false,
+            Value::Tuple(pair) => match &pair[..] {
+                [Value::String(of), value] => of == key && value.bytes() == Some(kept),
+                _ => false,
+            },
+            value => value.bytes() == Some(kept),
         },
-        // An error is not known beforehand.
-        (Value::Result(Err(_)), _) => true,
         _ => false,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::core::{Core, Stop, failed, unknown};
 use crate::body::Inners;
 use crate::engine::open;
-use crate::model::{Effect, Model, Role, When};
+use crate::model::{Effect, Keys, Model, Role, Stored, When};
 use crate::shape::Shape;
 use crate::table::{Bad, PIECE, Record, Sealed};
 use crate::value::{Handle, Value};
@@ -337,7 +337,7 @@ impl Core {
         let _ = self.recover(Cause::Replay, Some(function), what);
     }
 
-    /// Gives back the keys that a call may look at: one, or all of the object that it is given.
+    /// Gives back the keys that a call may look at: those that it names, or all of the object that it is given.
     pub(super) fn bring_keys(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
         let function = &self.model.functions[function];
         let Role::Method { resource } = function.role else {
@@ -352,22 +352,26 @@ impl Core {
         // What is set anew or taken away need not be what it was: else a damaged value would stay damaged for good.
         let anew = matches!(
             function.effect,
-            Effect::Put { data: Some(_), .. } | Effect::Delete { .. }
+            Effect::Put {
+                data: Stored::Param(_) | Stored::Pair,
+                ..
+            } | Effect::Delete { .. }
         );
-        match function.key.map(|place| args.get(place)) {
-            Some(Some(Value::String(key))) => {
-                let (name, epoch) = (self.key(handle), self.epoch);
-                let keeper = self.table.keeper(handle, name.as_ref());
-                if keeper.is_none_or(|keeper| !keeper.lost(key, epoch)) {
-                    return Ok(());
-                }
-                match self.bring_key(handle, name.as_ref(), put, key) {
-                    Err(Stop::Refused(CallError::Corrupt { .. })) if anew => Ok(()),
-                    other => other,
-                }
+        let Some(keys) = function.keys else {
+            return self.bring_all_keys(handle);
+        };
+        let (name, epoch) = (self.key(handle), self.epoch);
+        for key in keys.named(args) {
+            let keeper = self.table.keeper(handle, name.as_ref());
+            if keeper.is_none_or(|keeper| !keeper.lost(key, epoch)) {
+                continue;
             }
-            _ => self.bring_all_keys(handle),
+            match self.bring_key(handle, name.as_ref(), put, key) {
+                Err(Stop::Refused(CallError::Corrupt { .. })) if anew => {}
+                other => other?,
+            }
         }
+        Ok(())
     }
 
     /// Gives back all keys of an object.
@@ -396,8 +400,8 @@ impl Core {
         let model = self.model.clone();
         let epoch = self.epoch;
         let Effect::Put {
-            key: at,
-            data: Some(data),
+            keys: Keys::One(at),
+            data: Stored::Param(data),
             ..
         } = model.functions[put].effect
         else {

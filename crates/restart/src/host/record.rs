@@ -3,7 +3,7 @@
 //! Invariant: nothing is noted of a call that failed, or whose results differed.
 
 use super::core::{Core, Stop};
-use crate::model::{Effect, Identity, Model, Role, Source};
+use crate::model::{Effect, Identity, Model, Role, Source, Stored};
 use crate::table::{Keeper, Record, Slot};
 use crate::value::{Handle, Value};
 use crate::words::Cause;
@@ -253,7 +253,7 @@ impl Core {
     }
 }
 
-/// Sets a key or takes it away, as a call did that succeeded.
+/// Sets keys or takes them away, as a call did that succeeded.
 fn keep_key(
     keeper: &mut Keeper,
     effect: &Effect,
@@ -261,23 +261,33 @@ fn keep_key(
     result: Option<&Value>,
     epoch: u64,
 ) {
-    let text = |place: usize| match args.get(place) {
-        Some(Value::String(key)) => key.as_str(),
-        _ => "",
-    };
     match effect {
-        Effect::Put { key, data, when } if when.holds(result) => match data {
-            Some(place) => {
+        Effect::Put { keys, data, when } if when.holds(result) => match data {
+            Stored::Param(place) => {
                 if let Some(bytes) = args.get(*place).and_then(Value::bytes) {
-                    keeper.put(text(*key), bytes, epoch);
+                    keys.named(args)
+                        .for_each(|key| keeper.put(key, bytes, epoch));
                 }
             }
-            None => {
-                let n = result.and_then(Value::number).unwrap_or(0);
-                keeper.put(text(*key), n.to_string().as_bytes(), epoch);
+            Stored::Result => {
+                let n = result.and_then(Value::number).unwrap_or(0).to_string();
+                keys.named(args)
+                    .for_each(|key| keeper.put(key, n.as_bytes(), epoch));
+            }
+            Stored::Pair => {
+                for pair in keys.items(args) {
+                    if let Value::Tuple(pair) = pair
+                        && let [Value::String(key), data] = &pair[..]
+                        && let Some(bytes) = data.bytes()
+                    {
+                        keeper.put(key, bytes, epoch);
+                    }
+                }
             }
         },
-        Effect::Delete { key, when } if when.holds(result) => keeper.delete(text(*key)),
+        Effect::Delete { keys, when } if when.holds(result) => {
+            keys.named(args).for_each(|key| keeper.delete(key));
+        }
         _ => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::words::{Effect, Function, Model, Role, When};
+use super::words::{Effect, Function, Keys, Model, Role, When};
 
 impl Model {
     #[must_use]
@@ -82,9 +82,11 @@ impl Model {
                         }
                         Effect::Write { when, .. } => format!("writes data{}", condition(*when)),
                         Effect::Truncate { when, .. } => format!("cuts data{}", condition(*when)),
-                        Effect::Put { when, .. } => format!("sets a key{}", condition(*when)),
-                        Effect::Delete { when, .. } => {
-                            format!("takes a key away{}", condition(*when))
+                        Effect::Put { keys, when, .. } => {
+                            format!("sets {}{}", which(*keys), condition(*when))
+                        }
+                        Effect::Delete { keys, when } => {
+                            format!("takes {} away{}", which(*keys), condition(*when))
                         }
                         Effect::Move { parent, when } => format!(
                             "moves it to {}{}",
@@ -153,6 +155,13 @@ impl Model {
         } else {
             format!("{} with the remembered {}", function.name, names.join(", "))
         }
+    }
+}
+
+fn which(keys: Keys) -> &'static str {
+    match keys {
+        Keys::One(_) => "a key",
+        Keys::Each(_) => "a list of keys",
     }
 }
 

@@ -203,7 +203,7 @@ pub(super) fn infer(
         result,
         role,
         effect: Effect::None,
-        key: None,
+        keys: None,
         children: false,
         reads: false,
         result_max: None,

@@ -27,8 +27,8 @@ pub use self::samples::Samples;
 use self::sidecar::Sidecar;
 pub(crate) use self::successor::InUse;
 pub use self::words::{
-    Effect, Function, Identity, Model, ModelError, Param, Passing, Resource, Returns, Role, Source,
-    When,
+    Effect, Function, Identity, Keys, Model, ModelError, Param, Passing, Resource, Returns, Role,
+    Source, Stored, When,
 };
 
 impl Model {

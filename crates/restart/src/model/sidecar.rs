@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 
-use super::words::{Effect, Model, ModelError, Passing, Returns, Role, Source, Wait, When};
+use super::words::{
+    Effect, Keys, Model, ModelError, Passing, Returns, Role, Source, Stored, Wait, When,
+};
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -65,8 +67,9 @@ struct FunctionEntry {
     data: Option<String>,
     length: Option<String>,
     name: Option<String>,
-    /// effect = "put" or "delete", or a function that looks at one key alone.
+    /// effect = "put" or "delete", or a function that looks at one key alone; or at each of a list.
     key: Option<String>,
+    keys: Option<String>,
     #[serde(default)]
     replay: BTreeMap<String, toml::Value>,
     parent: Option<String>,
@@ -99,9 +102,12 @@ struct ReturnsEntry {
     /// Or what the keeper holds, from the argument `offset`, at most `length` bytes.
     offset: Option<String>,
     length: Option<String>,
-    /// Or what it holds for the key.
+    /// Or what it holds for the key, or for each of a list.
     key: Option<String>,
+    keys: Option<String>,
 }
+
+const PAIRS: &str = "list<tuple<string, list<u8>>>";
 
 impl Model {
     pub(super) fn complete(&mut self, sidecar: &Sidecar) -> Result<(), ModelError> {
@@ -172,22 +178,22 @@ impl Model {
             function: path.clone(),
             what: what.into(),
         };
-        let key = entry.key.as_deref();
-        let key = key.map(|name| self.parameter(index, name)).transpose()?;
-        self.functions[index].key = key;
-        let keyed = || key.ok_or_else(|| unsupported("a change of a key without key"));
+        let keys = self.keys(index, entry.key.as_deref(), entry.keys.as_deref())?;
+        self.functions[index].keys = keys;
+        let keyed = || keys.ok_or_else(|| unsupported("a change of a key without key"));
         let effect = match entry.effect.as_deref() {
             Some("put") => Effect::Put {
-                key: keyed()?,
+                keys: keyed()?,
                 data: match (entry.data.as_deref(), entry.source.as_deref()) {
-                    (Some(data), None) => Some(self.parameter(index, data)?),
-                    (None, Some("result")) => None,
+                    (Some(data), None) if entry.keys.as_deref() == Some(data) => Stored::Pair,
+                    (Some(data), None) => Stored::Param(self.parameter(index, data)?),
+                    (None, Some("result")) => Stored::Result,
                     _ => return Err(unsupported("effect = \"put\" without data")),
                 },
                 when: entry.when,
             },
             Some("delete") => Effect::Delete {
-                key: keyed()?,
+                keys: keyed()?,
                 when: entry.when,
             },
             Some("none") => {
@@ -281,16 +287,20 @@ impl Model {
         };
         let function = &self.functions[index];
         function.can_tell(entry.when)?;
-        if let Some(place) = key {
-            function.parameter_is(place, "string", |shape| *shape == Shape::String)?;
-        }
         match &effect {
             Effect::Put {
-                data: Some(place), ..
+                data: Stored::Param(place),
+                ..
             } => function.parameter_is(*place, "list<u8>", Shape::is_bytes)?,
-            Effect::Put { data: None, .. }
-                if !function.result.as_ref().is_some_and(Shape::counts) =>
-            {
+            Effect::Put {
+                keys: Keys::Each(place),
+                data: Stored::Pair,
+                ..
+            } => function.parameter_is(*place, PAIRS, Shape::is_pairs)?,
+            Effect::Put {
+                data: Stored::Result,
+                ..
+            } if !function.result.as_ref().is_some_and(Shape::counts) => {
                 return Err(function.unsupported("a key from a result that is no number"));
             }
             Effect::Field {
@@ -316,6 +326,33 @@ impl Model {
         }
         self.functions[index].effect = effect;
         Ok(())
+    }
+
+    /// Which keys a call names: one, or each of a list.
+    fn keys(
+        &self,
+        index: usize,
+        one: Option<&str>,
+        each: Option<&str>,
+    ) -> Result<Option<Keys>, ModelError> {
+        let function = &self.functions[index];
+        match (one, each) {
+            (None, None) => Ok(None),
+            (Some(name), None) => {
+                let place = self.parameter(index, name)?;
+                function.parameter_is(place, "string", |shape| *shape == Shape::String)?;
+                Ok(Some(Keys::One(place)))
+            }
+            (None, Some(name)) => {
+                let place = self.parameter(index, name)?;
+                let lists = |shape: &Shape| {
+                    shape.is_pairs() || *shape == Shape::List(Box::new(Shape::String))
+                };
+                function.parameter_is(place, &format!("list<string> or {PAIRS}"), lists)?;
+                Ok(Some(Keys::Each(place)))
+            }
+            (Some(_), Some(_)) => Err(function.unsupported("key beside keys")),
+        }
     }
 
     /// A call that blocks, and what ends that. A try that has to wait may leave nothing behind, since it is made again.
@@ -552,7 +589,23 @@ impl Model {
                 offset: self.parameter(index, offset)?,
                 length: self.parameter(index, length)?,
             },
-            ReturnsEntry { key: Some(key), .. } => Returns::Key(self.parameter(index, key)?),
+            ReturnsEntry {
+                key: Some(key),
+                keys: None,
+                ..
+            } => Returns::Keys(Keys::One(self.parameter(index, key)?)),
+            ReturnsEntry {
+                keys: Some(keys), ..
+            } => {
+                let place = self.parameter(index, keys)?;
+                let function = &self.functions[index];
+                if !function.result.as_ref().is_some_and(Shape::tells_each) {
+                    return Err(function.unsupported(
+                        "returns of keys by a result that is no list with an option or a bool for each;",
+                    ));
+                }
+                Returns::Keys(Keys::Each(place))
+            }
             _ => {
                 return Err(ModelError::Unsupported {
                     function: self.functions[index].path(),
@@ -686,7 +739,11 @@ impl Model {
         if let Some(data) = &entry.data {
             let function = find(self, data)?;
             let writes = &self.functions[function];
-            if let Effect::Put { data: Some(_), .. } = writes.effect
+            if let Effect::Put {
+                keys: Keys::One(_),
+                data: Stored::Param(_),
+                ..
+            } = writes.effect
                 && writes.params.len() == 3
             {
                 self.resources[index].keys = Some(function);

@@ -206,14 +206,14 @@ pub enum Effect {
     },
     /// Cuts the data to the length that is an argument.
     Truncate { length: usize, when: When },
-    /// Sets a key: to an argument, or to the result as decimal text.
+    /// Sets keys.
     Put {
-        key: usize,
-        data: Option<usize>,
+        keys: Keys,
+        data: Stored,
         when: When,
     },
-    /// Takes a key away.
-    Delete { key: usize, when: When },
+    /// Takes keys away.
+    Delete { keys: Keys, when: When },
     /// The object is from here on as if it were made from the object that is the argument of that place.
     Move { parent: usize, when: When },
     /// Takes a name and its data away; the name is the argument of that place.
@@ -224,6 +224,51 @@ pub enum Effect {
     },
     /// Looks at all objects of these resources, or at all names of a resource that has some.
     All { resources: Vec<usize> },
+}
+
+/// Which keys a call names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// The argument of that place.
+    One(usize),
+    /// Each item of the list that is the argument of that place: the item itself, or the first of a pair.
+    Each(usize),
+}
+
+impl Keys {
+    /// Those among the arguments, in their order.
+    pub(crate) fn named(self, args: &[Value]) -> impl Iterator<Item = &str> {
+        self.items(args).iter().filter_map(|item| match item {
+            Value::String(key) => Some(key.as_str()),
+            Value::Tuple(pair) => match pair.first() {
+                Some(Value::String(key)) => Some(key.as_str()),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    /// What names them: one argument, or the items of a list.
+    pub(crate) fn items(self, args: &[Value]) -> &[Value] {
+        match self {
+            Self::One(place) => args.get(place).map_or(&[], std::slice::from_ref),
+            Self::Each(place) => match args.get(place) {
+                Some(Value::List(items)) => items,
+                _ => &[],
+            },
+        }
+    }
+}
+
+/// What a key is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// The argument of that place.
+    Param(usize),
+    /// The result, as decimal text.
+    Result,
+    /// What stands beside it in its pair.
+    Pair,
 }
 
 /// A call that blocks: it is tried in the component, and waited for in the host.
@@ -251,8 +296,8 @@ pub struct Function {
     pub result: Option<Shape>,
     pub role: Role,
     pub effect: Effect,
-    /// It looks at, or changes, the key that is the argument of that place, and no other one.
-    pub key: Option<usize>,
+    /// It looks at, or changes, these keys of its object, and no other ones.
+    pub keys: Option<Keys>,
     /// It looks at, or ends, what was made from its object: that comes back before the call.
     pub children: bool,
     /// A call that only reads may be repeated without a thought.
@@ -282,8 +327,8 @@ pub enum Returns {
     },
     /// What the keeper holds: read back and compared.
     Data { offset: usize, length: usize },
-    /// What the keeper holds for the key, or whether it holds it.
-    Key(usize),
+    /// What the keeper holds for each of the keys, or whether it holds it.
+    Keys(Keys),
 }
 
 impl Function {

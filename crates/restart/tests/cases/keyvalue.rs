@@ -239,6 +239,139 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(edge.stats().expect("stats").resets_total(), 1);
 }
 
+fn pairs(pairs: &[(&str, &[u8])]) -> Value {
+    let pair = |(key, value): &(&str, &[u8])| Value::Tuple(vec![(*key).into(), (*value).into()]);
+    Value::List(pairs.iter().map(pair).collect())
+}
+
+impl Bucket<'_> {
+    fn batch(&self, name: &str, list: Value) -> Option<Value> {
+        let path = format!("wasi:keyvalue/batch@0.2.0-draft#{name}");
+        self.edge
+            .invoke(&path, &[self.handle.into(), list])
+            .expect("an answer")
+    }
+
+    fn set_many(&mut self, new: &[(&str, &[u8])]) {
+        assert_eq!(ok(self.batch("set-many", pairs(new))), None);
+        for (key, value) in new {
+            self.kept.insert((*key).into(), value.to_vec());
+        }
+    }
+
+    fn delete_many(&mut self, keys: &[&str]) {
+        let list = Value::List(keys.iter().map(|key| (*key).into()).collect());
+        assert_eq!(ok(self.batch("delete-many", list)), None);
+        keys.iter().for_each(|key| {
+            self.kept.remove(*key);
+        });
+    }
+
+    fn look_at_many(&self, keys: &[&str]) {
+        let list = Value::List(keys.iter().map(|key| (*key).into()).collect());
+        let pair = |key: &&str| {
+            let value = self.kept.get(*key)?;
+            let value = match value.is_empty() {
+                true => Value::List(Vec::new()),
+                false => Value::Bytes(value.clone()),
+            };
+            Some(Box::new(Value::Tuple(vec![(*key).into(), value])))
+        };
+        let right = keys.iter().map(|key| Value::Option(pair(key))).collect();
+        assert_eq!(ok(self.batch("get-many", list)), Some(Value::List(right)));
+    }
+}
+
+#[test]
+fn batches_outlive_a_crash_at_every_call_boundary() {
+    for policy in fixture::policies() {
+        // Before each call, and at the return of each.
+        for crash in 0..14 {
+            let host = fixture::host("keyvalue", policy);
+            let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+            let mut a = Bucket::open(&edge, "a");
+            let mut at = 0;
+            let mut step = || {
+                match crash - at {
+                    0 => edge.reset().expect("it comes back"),
+                    1 => edge.fail_once().expect("idle"),
+                    _ => {}
+                }
+                at += 2;
+            };
+            step();
+            a.set_many(&[("x", b"one"), ("y", b"two"), ("", b""), ("z", b"3")]);
+            step();
+            // Of two values for one key the last one counts.
+            a.set_many(&[("x", b"first"), ("x", b"last"), ("new", b"")]);
+            step();
+            a.look_at_many(&["x", "none", "", "x"]);
+            step();
+            a.delete_many(&["y", "none", "y"]);
+            step();
+            a.set_many(&[]);
+            a.look_at_many(&[]);
+            step();
+            a.increment("z", 4);
+            step();
+            a.look_at_many(&["y", "z", "new"]);
+            a.look_at_all();
+        }
+    }
+}
+
+#[test]
+fn a_batch_brings_its_keys_back_and_no_other_ones() {
+    let host = fixture::host("keyvalue", fixture::policies()[0]);
+    let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+    let mut bucket = Bucket::open(&edge, "a");
+    for n in 0..100 {
+        bucket.set(&format!("{n:03}"), b"value");
+    }
+    edge.reset().expect("it comes back");
+    let rebuilt = || edge.stats().expect("stats").rebuilt;
+    bucket.look_at_many(&["007", "009", "none"]);
+    assert_eq!(rebuilt(), 3, "the bucket and two keys");
+    bucket.set_many(&[("007", b"new"), ("010", b"new")]);
+    assert_eq!(rebuilt(), 4);
+    bucket.look_at_all();
+    assert_eq!(rebuilt(), 101);
+}
+
+#[test]
+fn a_batch_that_is_refused_changes_nothing() {
+    let host = fixture::host("keyvalue", fixture::policies()[0]);
+    let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+    let mut bucket = Bucket::open(&edge, "a");
+    bucket.set("x", b"old");
+    let long = "k".repeat(1025);
+    let set = bucket.batch("set-many", pairs(&[("x", b"new"), (&long, b"")]));
+    assert_eq!(refused(set), "too long");
+    bucket.look_at_all();
+    edge.reset().expect("it comes back");
+    bucket.look_at_all();
+    assert_eq!(edge.stats().expect("stats").resets_total(), 1);
+}
+
+#[test]
+fn a_flipped_value_of_a_batch_is_read_back_and_right_ones_are_not_suspected() {
+    let host = fixture::host("keyvalue", fixture::policies()[0]);
+    let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+    let mut bucket = Bucket::open(&edge, "a");
+    bucket.set_many(&[("key", b"a value that is nowhere else"), ("", b"")]);
+    bucket.look_at_many(&["", "key", "none"]);
+    assert_eq!(edge.stats().expect("stats").resets_total(), 0);
+    let memory = &edge.memories().expect("a copy")[0];
+    let at = memory
+        .windows(7)
+        .position(|w| w == b"nowhere")
+        .expect("there");
+    assert_eq!(edge.flip(0, at, 2), Ok(true));
+    bucket.look_at_many(&["", "key", "none"]);
+    let resets = edge.stats().expect("stats").resets;
+    assert_eq!(resets.get(&Cause::Wrong), Some(&1), "{resets:?}");
+}
+
 /// One body alone finds a value that changed, since the host knows it.
 #[test]
 fn a_flipped_value_is_read_back_and_a_right_one_is_not_suspected() {
@@ -280,6 +413,21 @@ fn a_sidecar_that_would_lose_keys_is_refused() {
             "effect = \"delete\"\nkey = \"key\"",
             "effect = \"delete\"\nkey = \"other\"",
             "has no parameter other",
+        ),
+        (
+            "keys = \"keys\"                 # each",
+            "keys = \"bucket\"  # each",
+            "bucket is no list<string> or list<tuple<string, list<u8>>>",
+        ),
+        (
+            "keys = \"keys\"\nwhen",
+            "keys = \"keys\"\nkey = \"keys\"\nwhen",
+            "key beside keys",
+        ),
+        (
+            "data = \"key-values\"",
+            "data = \"bucket\"",
+            "bucket is no list<u8>",
         ),
     ] {
         let text = right.replace(from, to);
