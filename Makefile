@@ -229,6 +229,7 @@ else
 	$(BENCH) sei-tables table2 --variants mc-sei-without-inputs,mc-sei-without-outputs,mc-sei-without-frames,mc-sei-without-locks --faults sei --runs 2000 --out build/campaign/sei-tables
 	$(BENCH) server-flips --flips 2500 --seed 3 --lines build/campaign/server-flips.jsonl --json build/campaign/server-flips.json
 	@$(MAKE) --no-print-directory build-host
+	crates/host/container/try
 	$(BENCH) host --flips 10000 --flips-only --lines build/campaign/host-flips.jsonl --json build/campaign/host.json
 	STEADFAST_REBOOTS=100000 $(CARGO) test --manifest-path crates/host/Cargo.toml -p steadfast-restart --test leaks -- --nocapture
 	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
