@@ -83,6 +83,36 @@ fn others_see_each_call_once_with_one_body_and_with_two() {
     }
 }
 
+/// The lock component fails in a call that a session makes while it comes back.
+#[test]
+fn a_failure_of_one_component_while_another_recovers_is_undone_as_well() {
+    for policy in policies() {
+        let app = app(policy);
+        let made = |owner: u32| {
+            let made = app
+                .client
+                .invoke(&path("[constructor]session"), &[owner.into()]);
+            made.expect("made").expect("a session")
+        };
+        let sessions = [(made(7), 7), (made(8), 8)];
+        for round in 1..=2 {
+            app.client.reset().expect("it comes back");
+            for (session, owner) in &sessions {
+                app.lock.fail_once().expect("idle");
+                let args = std::slice::from_ref(session);
+                let holder = app.client.invoke(&path("[method]session.holder"), args);
+                let right = Value::Option(Some(Box::new(Value::U32(*owner))));
+                assert_eq!(holder, Ok(Some(right)), "{policy:?}");
+            }
+            let resets = |edge: &Edge| edge.stats().expect("stats").resets;
+            let asked = std::collections::BTreeMap::from([(Cause::Asked, round)]);
+            assert_eq!(resets(&app.client), asked, "{policy:?}");
+            assert_eq!(resets(&app.lock)[&Cause::Asked], 2 * round, "{policy:?}");
+            assert_eq!(app.objects(), 2, "no lock is left behind");
+        }
+    }
+}
+
 #[test]
 fn the_program_answers_what_no_component_exports_and_each_question_once() {
     const CONSOLE: &str = "steadfast:host/console@0.1.0";

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use steadfast_restart::{
-    Answer, CallError, Cause, Component, Edge, Handle, Host, LoadError, Policy, Value,
+    Answer, CallError, Cause, Component, Edge, Handle, Host, LoadError, Policy, UpgradeError, Value,
 };
 
 use crate::fixture;
@@ -53,9 +53,19 @@ impl Faults {
 }
 
 struct App {
-    _host: Host,
+    host: Host,
     edge: Edge,
     faults: Faults,
+}
+
+/// The component, whose questions are answered by these faults.
+fn again(policy: Policy, own: bool, faults: &Faults) -> Component {
+    Component {
+        answers: BTreeMap::from([("test:fault/fault@0.1.0#here".into(), faults.answer())]),
+        process: own.then(fixture::own_process),
+        call_limit: Duration::from_millis(200),
+        ..fixture::component("again", policy)
+    }
 }
 
 fn path(name: &str) -> String {
@@ -83,21 +93,14 @@ impl App {
     ) -> Result<Self, LoadError> {
         let faults = Faults::none();
         let mut component = Component {
-            answers: BTreeMap::from([("test:fault/fault@0.1.0#here".into(), faults.answer())]),
-            process: own.then(fixture::own_process),
             init: init.map(Into::into),
-            call_limit: Duration::from_millis(200),
-            ..fixture::component("again", policy)
+            ..again(policy, own, &faults)
         };
         change(&mut component);
         let mut host = Host::new(true).expect("the pad works");
         host.add(component, None)?;
         let edge = host.edge("test", "again", &[]).expect("an edge");
-        Ok(Self {
-            _host: host,
-            edge,
-            faults,
-        })
+        Ok(Self { host, edge, faults })
     }
 
     fn call(&self, name: &str, args: &[Value]) -> Result<Option<Value>, CallError> {
@@ -184,6 +187,42 @@ fn a_fault_at_any_step_of_a_replay_costs_a_reset_more_and_no_caller_notices() {
             assert_eq!(app.look(other).as_deref(), Ok("7 0 0 0"), "{}", told());
         }
         assert_eq!(app.resets(Cause::Asked), STEPS);
+    }
+}
+
+/// A crash of the new version costs a try. Where each try meets one, the old version goes on, and knows nothing of it.
+#[test]
+fn an_upgrade_that_crashes_at_any_step_is_made_or_leaves_the_old_version() {
+    let dual = Policy {
+        dual: true,
+        compare_every: 1,
+        ..plain()
+    };
+    for (policy, own) in [(plain(), false), (plain(), true), (dual, false)] {
+        let app = App::new(policy, own);
+        let (thing, other) = (app.full(5), app.made(7));
+        let upgrade = |faults: std::ops::Range<u64>| {
+            app.faults.at(faults);
+            app.host.upgrade(again(policy, own, &app.faults))
+        };
+        assert_eq!(upgrade(0..0).expect("it fits").objects, 2);
+        let steps = app.faults.asked.load(Ordering::SeqCst);
+        assert!(steps > STEPS, "both objects come into the new version");
+        for step in 0..steps {
+            let told = format!("step {step} of {policy:?}, own process: {own}");
+            let right = || {
+                app.faults.at(0..0);
+                assert_eq!(app.look(thing).as_deref(), Ok("5 3 9 0"), "{told}");
+                assert_eq!(app.read(thing), Ok(whole()), "{told}");
+                assert_eq!(app.look(other).as_deref(), Ok("7 0 0 0"), "{told}");
+            };
+            assert_eq!(upgrade(step..step + 1).expect("a try more").objects, 2);
+            right();
+            let refused = upgrade(step..u64::MAX).expect_err("each try meets a crash");
+            assert!(matches!(refused, UpgradeError::Replay { .. }), "{refused}");
+            right();
+        }
+        assert_eq!(app.edge.stats().expect("stats").resets_total(), 0);
     }
 }
 
