@@ -427,8 +427,13 @@ impl Model {
             return Err(function
                 .unsupported("a change of state by a function that makes or ends an object"));
         }
-        if !matches!(function.role, Role::Terminal { .. }) {
-            return Ok(());
+        let lent = |p: &super::words::Param| matches!(p.passing, Passing::Borrow(_));
+        if matches!(function.role, Role::Create { .. }) {
+            let silent = !none && function.params.iter().any(lent);
+            return match silent {
+                true => Err(ModelError::Maker(function.path())),
+                false => Ok(()),
+            };
         }
         let objects = |own: bool| {
             let given = function.params.iter().filter(move |p| match p.passing {

@@ -16,6 +16,10 @@ pub enum ModelError {
     Unknown(String),
     #[error("{0} is a method, and the sidecar does not say what it does to its object")]
     Missing(String),
+    #[error(
+        "{0} makes an object and is lent another, and the sidecar does not say that that one stays as it was"
+    )]
+    Maker(String),
     #[error("state {state} of {resource} cannot be reached by replay from {initial}")]
     Unreachable {
         resource: String,
@@ -71,6 +75,9 @@ impl ModelError {
         match self {
             Self::Missing(function) => format!(
                 "[function.\"{function}\"] with effect = \"none\", or with from, to and remember"
+            ),
+            Self::Maker(function) => format!(
+                "[function.\"{function}\"] with effect = \"none\"; where it changes what it is lent, that in a method of its own"
             ),
             Self::Unreachable { state, .. } => format!("a function with to = \"{state}\""),
             Self::NoWay { state, .. } => {

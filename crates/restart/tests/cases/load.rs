@@ -134,8 +134,18 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
         ),
         (
             "constructor(of: borrow<r>);",
-            String::new(),
+            function("[constructor]r", "effect = \"none\""),
             "parents of each other",
+        ),
+        (
+            "constructor(); m: func() -> r;",
+            String::new(),
+            "m makes an object and is lent another, and the sidecar does not say",
+        ),
+        (
+            "constructor(); m: func() -> r;",
+            function(m, "to = \"held\""),
+            "a change of state by a function that makes or ends",
         ),
         (
             "constructor(n: u32);",
@@ -291,9 +301,9 @@ fn an_identity_that_would_not_bring_the_object_back_is_refused() {
     let body = "constructor(path: string); who: func() -> u64; what: func(n: u32) -> u64; every: func() -> list<r>; \
                 again: static func(id: u64) -> r; under: func(id: u64) -> r; other: static func(id: string) -> r;";
     let sidecar = |identity: &str, again: &str, list: &str| {
-        let rest =
-            ["[method]r.who", "[method]r.what"].map(|name| function(name, "effect = \"none\""));
-        let list = function("[method]r.every", list);
+        let none = ["[method]r.who", "[method]r.what", "[method]r.under"];
+        let rest = none.map(|name| function(name, "effect = \"none\""));
+        let list = function("[method]r.every", &format!("effect = \"none\"\n{list}"));
         let path = |name: &str| format!("\"a:b/i#{name}\"");
         let entry = [("identity", identity), ("again", again)]
             .map(|(key, name)| match name {
