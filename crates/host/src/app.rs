@@ -97,6 +97,17 @@ struct EdgeEntry {
     /// The objects of `from` come back at once, whatever the component does with those of others.
     #[serde(default)]
     eager: bool,
+    /// How `to` is reached. There is one body, whoever calls, so that must be how it runs.
+    transport: Option<Transport>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Transport {
+    /// In a process of its own.
+    Process,
+    /// In the host's process.
+    Direct,
 }
 
 impl EdgeEntry {
@@ -308,6 +319,22 @@ impl App {
                     ));
                 }
             }
+            let (to, own) = (&edge.to, self.component[&edge.to].process);
+            let needed = match edge.transport {
+                Some(Transport::Process) if !own => ("process", true),
+                Some(Transport::Direct) if own => ("direct", false),
+                _ => continue,
+            };
+            return Err(wrong(
+                format!(
+                    "the edge from {} to {to} needs transport = \"{}\", found process = {own} at {to}",
+                    edge.from, needed.0
+                ),
+                format!(
+                    "process = {} at [component.{to}], which all of its callers share; or two components of one image",
+                    needed.1
+                ),
+            ));
         }
         let calls = self.call.iter().map(|call| &call.to);
         let calls = calls.chain(self.task.iter().map(|task| &task.to));

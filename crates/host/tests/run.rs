@@ -387,6 +387,24 @@ fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
             "third component",
         ),
         (
+            SCRIPT.replace(
+                "to = \"lock\"\n\n",
+                "to = \"lock\"\ntransport = \"direct\"\n\n",
+            ),
+            "needs transport = \"direct\", found process = true at lock",
+            "process = false at [component.lock]",
+        ),
+        (
+            SCRIPT
+                .replace("[component.lock]\n", "[component.lock]\nprocess = false\n")
+                .replace(
+                    "to = \"lock\"\n\n",
+                    "to = \"lock\"\ntransport = \"process\"\n\n",
+                ),
+            "needs transport = \"process\", found process = false at lock",
+            "process = true at [component.lock]",
+        ),
+        (
             SCRIPT.replace("[[edge]]\nfrom = \"script\"\nto = \"lock\"\n", ""),
             "no edge leads there",
             "from = \"script\"",

@@ -107,6 +107,40 @@ fn a_machine_says_what_it_allows_and_a_pad_that_cannot_be_is_refused_by_name() {
     }
 }
 
+/// Makes the kernel refuse locks that lend priority, as a sandbox does that knows no futex(2) for them.
+const NO_LENDING: &str = r#"
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+rows = [
+    (0x20, 0, 0, 0),  # the system call's number
+    (0x15, 0, 5, 202),  # futex?
+    (0x20, 0, 0, 24),  # its operation
+    (0x54, 0, 0, 0x7F),
+    (0x15, 3, 0, 6),  # FUTEX_LOCK_PI
+    (0x15, 2, 0, 7),  # FUTEX_UNLOCK_PI
+    (0x15, 1, 0, 8),  # FUTEX_TRYLOCK_PI
+    (0x06, 0, 0, 0x7FFF0000),  # allowed
+    (0x06, 0, 0, 0x00050000 | 38),  # ENOSYS
+]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+program = struct.pack("HxxxxxxQ", len(rows), ctypes.addressof(code))
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert libc.prctl(22, 2, program, 0, 0) == 0  # PR_SET_SECCOMP
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
+#[test]
+fn a_kernel_without_locks_that_lend_priority_is_told_by_name() {
+    let mut python = Command::new("python3");
+    let checked = python.args(["-c", NO_LENDING, HOST, "check"]).output();
+    let checked = checked.expect("it runs");
+    let told = crate::out(&checked) + &err(&checked);
+    assert_eq!(checked.status.code(), Some(1), "{told}");
+    for needed in ["absent   priority inheritance", "CONFIG_FUTEX_PI"] {
+        assert!(told.contains(needed), "{told}");
+    }
+}
+
 #[test]
 fn components_run_where_no_writable_memory_may_become_executable() {
     for process in ["", "process = false\n"] {
