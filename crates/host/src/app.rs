@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Listener};
+use steadfast_restart::host::{Listener, wall_clock};
+use steadfast_restart::{Component, Console, Edge, Host, Model, Policy};
 
 use crate::listen::Listen;
 use crate::load;
@@ -513,7 +514,7 @@ impl App {
                 ..Policy::default()
             },
             uses,
-            answers: BTreeMap::new(),
+            answers: wall_clock(),
             console: Some((ways.console)(name)?),
             process: entry.process.then(load::own_process),
         })

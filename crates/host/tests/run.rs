@@ -45,6 +45,7 @@ fn components() -> &'static Path {
             ("components", "http"),
             ("tests/components", "client"),
             ("tests/components", "relock"),
+            ("tests/components", "mark"),
             ("tests/components", "deep"),
             ("tests/components", "bottom"),
         ] {
@@ -283,6 +284,19 @@ fn a_call_that_blocks_waits_for_its_time_and_wait_ms_of_another_one_is_refused()
         assert_eq!(output.status.code(), Some(status), "{}", err(&output));
         assert!(err(&output).contains(told), "{}", err(&output));
     }
+}
+
+#[test]
+fn a_component_reads_the_time_of_day() {
+    let app = "[component.mark]\ndual = true\ncompare_every = 1\n\n[[edge]]\nfrom = \"script\"\nto = \"mark\"\n\n\
+               [[call]]\nto = \"mark\"\nfunction = \"test:mark/marks@0.1.0#now\"\n";
+    let output = host("run", "clock", app, &[]);
+    assert!(output.status.success(), "{}", err(&output));
+    // { ..., "seconds": 1790000000 }: far behind 1970, as the machine's clock.
+    let told = out(&output);
+    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).count();
+    let seconds = told.split("seconds").last().map(digits);
+    assert!(seconds.is_some_and(|n| n >= 10), "{told}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #[path = "cases/alarms.rs"]
 mod alarms;
+#[path = "cases/clock.rs"]
+mod clock;
 #[path = "cases/events.rs"]
 mod events;
 #[path = "cases/filesystem/mod.rs"]

@@ -18,6 +18,7 @@
 
 mod bare;
 mod check;
+mod clock;
 mod component;
 mod core;
 mod edge;
@@ -31,6 +32,7 @@ mod unit;
 mod upgrade;
 
 pub use self::bare::Bare;
+pub use self::clock::{WALL_CLOCK, wall_clock};
 pub use self::component::{ASSERTION, Answer, CONSOLE, Component, Console, Stream};
 pub use self::edge::Edge;
 pub use self::unit::Host;
