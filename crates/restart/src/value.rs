@@ -59,6 +59,14 @@ impl Value {
         }
     }
 
+    /// What it lends or gives as an argument: itself, or each item of a list.
+    pub(crate) fn lent(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            one => std::slice::from_ref(one),
+        }
+    }
+
     /// How many handles are in it.
     pub(crate) fn handles(&self) -> usize {
         match self {

@@ -307,6 +307,28 @@ EXPORT(POLL "#[method]pollable.block") void pollable_block(int32_t pollable)
 	(void)pollable;
 }
 
+/* list<u32>: the places of those that are ready. */
+EXPORT(POLL "#poll") void *poll_all(int32_t *pollables, uint32_t count)
+{
+	uint32_t *ready = malloc(count ? count * sizeof *ready : 1);
+	if (!ready)
+		__builtin_trap();
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < count; i++)
+		if (pollable_ready(pollables[i]))
+			ready[n++] = i;
+	if (count)
+		free(pollables);
+	result.words[0] = (uint32_t)(uintptr_t)ready;
+	result.words[1] = n;
+	return &result;
+}
+
+EXPORT("cabi_post_" POLL "#poll") void poll_all_done(uint32_t *words)
+{
+	free((void *)(uintptr_t)words[0]);
+}
+
 /* Nobody has an error. */
 EXPORT("wasi:filesystem/types@0.2.0#filesystem-error-code") void *filesystem_error_code(int32_t error)
 {

@@ -495,9 +495,13 @@ fn arguments(
     store: &mut StoreContextMut<'_, Context>,
     params: &[Val],
 ) -> wasmtime::Result<Vec<Value>> {
-    let mut args = Vec::with_capacity(params.len());
-    for param in params {
-        if let Val::Resource(any) = param {
+    params.iter().map(|param| argument(store, param)).collect()
+}
+
+/// One of them: an object, a list that lends some, or a value without one.
+fn argument(store: &mut StoreContextMut<'_, Context>, param: &Val) -> wasmtime::Result<Value> {
+    match param {
+        Val::Resource(any) => {
             let object = ResourceDynamic::try_from_resource_any(*any, store.as_context_mut())?;
             let held = &mut store.data_mut().held;
             let handle = if object.owned() {
@@ -506,13 +510,16 @@ fn arguments(
                 held.get(object.rep())
             };
             let handle = handle.ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))?;
-            args.push(Value::Handle(handle));
-        } else {
-            let value = from_val(param, &mut Vec::new());
-            args.push(value.ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))?);
+            Ok(Value::Handle(handle))
+        }
+        Val::List(items) if matches!(items.first(), Some(Val::Resource(_))) => {
+            let items = items.iter().map(|item| argument(store, item));
+            Ok(Value::List(items.collect::<wasmtime::Result<_>>()?))
+        }
+        value => {
+            from_val(value, &mut Vec::new()).ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))
         }
     }
-    Ok(args)
 }
 
 /// An answer: a handle in it becomes a number of the body's.

@@ -5,7 +5,7 @@
 //! Not covered: results that nothing is known about; two bodies compare these.
 
 use super::core::{Core, Stop};
-use crate::model::{Effect, Keys, Model, Returns};
+use crate::model::{Effect, Keys, Model, Passing, Returns};
 use crate::shape::Shape;
 use crate::table::{Bad, Table};
 use crate::value::Value;
@@ -28,12 +28,22 @@ impl Core {
             });
         }
         for (arg, param) in args.iter().zip(&function.params) {
+            let lent = match param.passing {
+                Passing::Value => &[],
+                _ => arg.lent(),
+            };
             // A stale handle is told when it is looked up; one of another resource must not reach the component either.
-            let other = |table: &mut Table| match (&param.shape, arg) {
-                (Shape::Handle(of), Value::Handle(handle)) => {
-                    table.slot(*handle).is_ok_and(|slot| slot.resource() != *of)
-                }
-                _ => false,
+            let of = match &param.shape {
+                Shape::List(inner) => inner,
+                shape => shape,
+            };
+            let other = |table: &mut Table| {
+                lent.iter().any(|one| match (of, one) {
+                    (Shape::Handle(of), Value::Handle(handle)) => {
+                        table.slot(*handle).is_ok_and(|slot| slot.resource() != *of)
+                    }
+                    _ => false,
+                })
             };
             if !param.shape.fits(arg) || other(&mut self.table) {
                 return Err(CallError::Type {
@@ -42,12 +52,12 @@ impl Core {
                 });
             }
             // Handles are numbers, so whoever guesses one must not reach another client's object.
-            if let Value::Handle(handle) = arg
-                && self
-                    .table
-                    .slot(*handle)
-                    .is_ok_and(|slot| slot.owner() != client)
-            {
+            let foreign = |table: &mut Table| {
+                lent.iter()
+                    .filter_map(Value::handle)
+                    .any(|handle| table.slot(handle).is_ok_and(|slot| slot.owner() != client))
+            };
+            if foreign(&mut self.table) {
                 return Err(CallError::Foreign {
                     component: self.name.clone(),
                     function: function.name.clone(),

@@ -462,9 +462,10 @@ impl Core {
         args: &[Value],
     ) -> Result<Option<Value>, Stop> {
         for (arg, param) in args.iter().zip(&model.functions[function].params) {
-            if param.passing != Passing::Value
-                && let Some(handle) = arg.handle()
-            {
+            if param.passing == Passing::Value {
+                continue;
+            }
+            for handle in arg.lent().iter().filter_map(Value::handle) {
                 self.rebuild(handle)?;
             }
         }

@@ -37,6 +37,10 @@ impl Reader<'_> {
                 self.resource(*of).map_or(Passing::Value, Passing::Own)
             }
             TypeDefKind::Resource => self.resource(id).map_or(Passing::Value, Passing::Own),
+            TypeDefKind::List(inner) => match self.passing(inner) {
+                Passing::Borrow(of) => Passing::Borrows(of),
+                _ => Passing::Value,
+            },
             _ => Passing::Value,
         }
     }
@@ -79,7 +83,9 @@ impl Reader<'_> {
                 match &self.resolve.types[resolved(self.resolve, *id)].kind {
                     TypeDefKind::Handle(_) | TypeDefKind::Resource => match self.passing(ty) {
                         Passing::Borrow(of) | Passing::Own(of) => Shape::Handle(of),
-                        Passing::Value => return Err("an object of another component"),
+                        Passing::Value | Passing::Borrows(_) => {
+                            return Err("an object of another component");
+                        }
                     },
                     // A name for a type that has no other one, such as u64.
                     TypeDefKind::Type(inner) => self.shape(inner)?,
@@ -141,13 +147,14 @@ pub(super) fn infer(
         .iter()
         .map(|p| {
             let shape = reader.shape(&p.ty).map_err(unsupported)?;
-            // Objects are made again where an argument is one, not where it hides one.
-            if !matches!(shape, Shape::Handle(_)) && shape.has_handle() {
+            let passing = reader.passing(&p.ty);
+            // Objects are made again where an argument is one, or a list that lends some, not where it hides one.
+            if passing == Passing::Value && shape.has_handle() {
                 return Err(unsupported("an argument with an object inside"));
             }
             Ok(Param {
                 name: p.name.clone(),
-                passing: reader.passing(&p.ty),
+                passing,
                 shape,
             })
         })

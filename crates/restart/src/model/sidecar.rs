@@ -427,7 +427,8 @@ impl Model {
             return Err(function
                 .unsupported("a change of state by a function that makes or ends an object"));
         }
-        let lent = |p: &super::words::Param| matches!(p.passing, Passing::Borrow(_));
+        let lent =
+            |p: &super::words::Param| matches!(p.passing, Passing::Borrow(_) | Passing::Borrows(_));
         if matches!(function.role, Role::Create { .. }) {
             let silent = !none && function.params.iter().any(lent);
             return match silent {
@@ -438,7 +439,7 @@ impl Model {
         let objects = |own: bool| {
             let given = function.params.iter().filter(move |p| match p.passing {
                 Passing::Value => false,
-                Passing::Borrow(_) => !own,
+                Passing::Borrow(_) | Passing::Borrows(_) => !own,
                 Passing::Own(_) => own,
             });
             given.count()
@@ -522,14 +523,14 @@ impl Model {
                 Role::Method { .. } if let Some(into) = into => {
                     match self.functions[index].params[into].passing {
                         Passing::Borrow(of) => Some(of),
-                        Passing::Own(_) | Passing::Value => None,
+                        Passing::Own(_) | Passing::Borrows(_) | Passing::Value => None,
                     }
                 }
                 Role::Method { resource } => Some(resource),
                 Role::Terminal { parameter } => {
                     match self.functions[index].params[parameter].passing {
                         Passing::Own(of) => Some(of),
-                        Passing::Borrow(_) | Passing::Value => None,
+                        Passing::Borrow(_) | Passing::Borrows(_) | Passing::Value => None,
                     }
                 }
                 Role::Create { .. } | Role::Free => None,
@@ -638,7 +639,7 @@ impl Model {
             {
                 let parent = parent.and_then(|p| match function.params[p].passing {
                     Passing::Borrow(of) | Passing::Own(of) => Some(of),
-                    Passing::Value => None,
+                    Passing::Borrows(_) | Passing::Value => None,
                 });
                 self.resources[index].creators.push((place, parent));
             }

@@ -159,6 +159,7 @@ impl Model {
             param.passing = match param.passing {
                 Passing::Value => Passing::Value,
                 Passing::Borrow(r) => Passing::Borrow(resource(r)),
+                Passing::Borrows(r) => Passing::Borrows(resource(r)),
                 Passing::Own(r) => Passing::Own(resource(r)),
             };
             shape(&mut param.shape, places);

@@ -119,6 +119,8 @@ impl ModelError {
 pub enum Passing {
     Value,
     Borrow(usize),
+    /// A list of lent objects.
+    Borrows(usize),
     Own(usize),
 }
 

@@ -273,6 +273,7 @@ impl Trial {
                     continue;
                 }
                 Passing::Borrow(of) | Passing::Own(of) => of,
+                Passing::Borrows(_) => return None,
             };
             let fits = objects.iter().filter(|object| object.resource == of);
             let fits: Vec<_> = match param.passing {

@@ -118,7 +118,7 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
             "no function that makes it",
         ),
         (
-            "constructor(); m: func(all: list<borrow<r>>);",
+            "constructor(); m: func(all: list<r>);",
             function(m, "effect = \"none\""),
             "an argument with an object inside",
         ),

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use steadfast_restart::{Component, Edge, Handle, Host, Policy, Value};
+use steadfast_restart::{CallError, Component, Edge, Handle, Host, Policy, Value};
 
 use crate::fixture;
 
@@ -517,7 +517,31 @@ fn a_stream_ends_with_its_file_and_says_when_it_is_ready() {
             let found = system.answer(path, &[ready.into()]);
             assert_eq!(found, Some(Value::Bool(true)), "resets of {crash:03b}");
         }
+        // Those of a list come back as well, before the call.
+        let other = system.answer(&path, &[of.into()]);
+        let other = other.and_then(|value| value.handle()).expect("a pollable");
+        for list in [vec![], vec![ready], vec![ready, other, ready]] {
+            if crash & 1 == 1 {
+                system.edge.reset().expect("it comes back");
+            }
+            let places = (0..3).take(list.len()).map(Value::U32).collect();
+            let list = Value::List(list.into_iter().map(Value::Handle).collect());
+            let found = system.answer("wasi:io/poll@0.2.0#poll", &[list]);
+            assert_eq!(found, Some(Value::List(places)), "resets of {crash:03b}");
+        }
+        for wrong in [of.into(), Value::U32(7)] {
+            let list = Value::List(vec![ready.into(), wrong]);
+            let refused = system.edge.invoke("wasi:io/poll@0.2.0#poll", &[list]);
+            assert!(
+                matches!(refused, Err(CallError::Type { .. })),
+                "{refused:?}"
+            );
+        }
         system.edge.discard(ready).expect("it was given");
+        let list = Value::List(vec![other.into(), ready.into()]);
+        let stale = system.edge.invoke("wasi:io/poll@0.2.0#poll", &[list]);
+        assert!(matches!(stale, Err(CallError::Stale { .. })), "{stale:?}");
+        system.edge.discard(other).expect("it was given");
         system.end(stream);
         assert_eq!(system.files(), 0, "resets of {crash:03b}");
         let directory = system.reads(0, 0);
