@@ -457,6 +457,8 @@ pub struct Value {
     pub upper: Option<f64>,
     /// The lower end of the interval, or the value where there is none, is at least this.
     pub least: Option<f64>,
+    /// The interval holds this.
+    pub holds: Option<f64>,
     /// No hit, of at least so many.
     pub none: Option<u64>,
     /// Every one hit, of at least so many.
@@ -490,7 +492,11 @@ impl Status {
 
 impl Value {
     fn limited(&self) -> bool {
-        self.most.is_some() || self.least.is_some() || self.none.is_some() || self.all.is_some()
+        self.most.is_some()
+            || self.least.is_some()
+            || self.holds.is_some()
+            || self.none.is_some()
+            || self.all.is_some()
     }
 
     /// The rule.
@@ -506,13 +512,14 @@ impl Value {
             None => high <= most + self.slack,
         });
         let least = self.least.is_none_or(|least| low >= least);
+        let holds = self.holds.is_none_or(|held| low <= held && held <= high);
         let none = self
             .none
             .is_none_or(|n| row.hits == Some(0) && row.n >= Some(n));
         let all = self
             .all
             .is_none_or(|n| row.hits.is_some() && row.hits == row.n && row.n >= Some(n));
-        if most && least && none && all {
+        if most && least && holds && none && all {
             Status::Met
         } else {
             Status::Missed

@@ -60,6 +60,17 @@ fn a_floor_is_met_by_the_lower_end() {
 }
 
 #[test]
+fn a_value_that_the_interval_must_hold_is_missed_on_either_side() {
+    let zero = Value {
+        holds: Some(0.0),
+        ..Value::default()
+    };
+    assert_eq!(zero.judge(&ns(-0.1, -0.3, 0.0)), Status::Met);
+    assert_eq!(zero.judge(&ns(-0.2, -0.3, -0.1)), Status::Missed);
+    assert_eq!(zero.judge(&ns(0.2, 0.1, 0.3)), Status::Missed);
+}
+
+#[test]
 fn none_and_all_want_enough_runs() {
     let none = Value {
         none: Some(1_000),
