@@ -4,6 +4,8 @@
 //! page is right when a ledger vouches for it and no ledger vouches for the other page. A page that was written and is not
 //! durable yet has two digests: while the program runs a disk has to give the new one, so the old one is a lost write.
 //!
+//! Where no page is right, the digest that both ledgers have may still fit a page made of the two (mosaic.rs).
+//!
 //! Where the programs claim different things, no read was wrong: both disks have given the same. Each host then runs the
 //! past again, and what the re-runs of both come to is right. A processor that always computes wrongly has its own re-run
 //! on its side, and not the other host's.
@@ -31,6 +33,15 @@ pub(crate) enum Verdict {
     SecondaryWrong,
     /// Neither page, or each of them, has a ledger behind it: nobody guesses.
     Undecided,
+}
+
+impl Opinions {
+    /// What both ledgers say that the page is now, where neither disk has it.
+    pub(crate) fn nowhere(&self) -> Option<u128> {
+        let now = *self.primary_ledger.first()?;
+        let on_a_disk = now == self.primary || now == self.secondary;
+        (self.secondary_ledger.first() == Some(&now) && !on_a_disk).then_some(now)
+    }
 }
 
 pub(crate) fn judge(opinions: &Opinions) -> Verdict {
@@ -154,6 +165,15 @@ mod tests {
             let told = judge(a, b).expect_err("nobody knows");
             assert!(told.contains(why), "{told}");
         }
+    }
+
+    #[test]
+    fn a_page_is_put_together_only_where_both_ledgers_agree_and_no_disk_has_it() {
+        assert_eq!(opinions(1, 2, [&[3], &[3]]).nowhere(), Some(3));
+        assert_eq!(opinions(1, 2, [&[3, 1], &[3]]).nowhere(), Some(3));
+        assert_eq!(opinions(1, 2, [&[3], &[4]]).nowhere(), None);
+        assert_eq!(opinions(1, 2, [&[2], &[2]]).nowhere(), None);
+        assert_eq!(opinions(1, 2, [&[], &[3]]).nowhere(), None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) struct Incident {
     /// Bits that differed, and the first of them in the page.
     pub(crate) bits: u32,
     pub(crate) first_bit: Option<u32>,
+    /// The other site, or `-`: both disks were wrong, and the page was put together from what each had left.
     pub(crate) ledger_agrees_with: char,
     pub(crate) pages_repaired: u32,
     /// Pages of the program's memory that had to be put right: the read is held back until both disks agree.
@@ -46,11 +47,14 @@ impl Incident {
             Found::Read => "",
             Found::Scrub => "scrubber: ",
         };
+        let agrees = match self.ledger_agrees_with {
+            '-' => "neither: put together from both".to_owned(),
+            one => one.to_string(),
+        };
         format!(
-            "{scrubber}disk of {}, {name} page {}, ledger agrees with {}; repaired, {} {}, {} {} of memory, {}.{} ms",
+            "{scrubber}disk of {}, {name} page {}, ledger agrees with {agrees}; repaired, {} {}, {} {} of memory, {}.{} ms",
             self.disk_of,
             self.page,
-            self.ledger_agrees_with,
             self.pages_repaired,
             plural(self.pages_repaired),
             self.memory_pages,

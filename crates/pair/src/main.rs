@@ -37,6 +37,7 @@ mod lead;
 mod ledger;
 mod link;
 mod loss;
+mod mosaic;
 mod page;
 mod prepare;
 mod primary;

@@ -29,6 +29,11 @@ impl Digest {
         ["xxh3", "md5", "crc32c"][self as usize]
     }
 
+    /// Whether nothing but the right page fits it.
+    pub(crate) fn proves(self) -> bool {
+        self != Self::Crc32c
+    }
+
     fn of(self, page: &[u8]) -> u128 {
         match self {
             Self::Xxh3 => vote128(page),

@@ -15,7 +15,8 @@ use crate::files::Where;
 use crate::hex::{hex, unhex};
 use crate::incident::{Found, Incident, bits};
 use crate::link::{Ask, Tag, Tell};
-use crate::page::{PAGE, page_digest};
+use crate::mosaic::put_together;
+use crate::page::{PAGE, chosen, page_digest};
 use crate::scrub::Suspect;
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
@@ -185,7 +186,7 @@ impl Pair<'_> {
         while self.site.done() < seq && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mut found = Ok(None);
+        let mut found = Ok(Vec::new());
         // Otherwise its program asks about an event: that comes first.
         if self.site.done() >= seq {
             let file = self
@@ -204,13 +205,13 @@ impl Pair<'_> {
                 self.board.set(State::Running);
             }
         }
-        if let Some(mut incident) = self.unless_lost(found)? {
+        for mut incident in self.unless_lost(found)? {
             incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.board.count(&incident);
             incident.tell(self.side.events.as_deref());
             let _ = self.sender.say(Tag::Incident, &incident);
         }
-        let released = self.ask(&Ask::Release).map(|_| None);
+        let released = self.ask(&Ask::Release).map(|_| Vec::new());
         self.unless_lost(released)?;
         Ok(())
     }
@@ -218,10 +219,10 @@ impl Pair<'_> {
     /// A primary that is lost is no reason to stop: nothing has been repaired, and the program knows nothing of it.
     pub(super) fn unless_lost(
         &self,
-        found: Result<Option<Incident>, PairError>,
-    ) -> Result<Option<Incident>, PairError> {
+        found: Result<Vec<Incident>, PairError>,
+    ) -> Result<Vec<Incident>, PairError> {
         match found {
-            Err(_) if self.shared.has_lost() => Ok(None),
+            Err(_) if self.shared.has_lost() => Ok(Vec::new()),
             other => other,
         }
     }
@@ -232,7 +233,7 @@ impl Pair<'_> {
         at: &Where,
         page: u64,
         how: Found,
-    ) -> Result<Option<Incident>, PairError> {
+    ) -> Result<Vec<Incident>, PairError> {
         let path = at.path.display().to_string();
         let asked = match how {
             Found::Read => Ask::Page {
@@ -275,49 +276,86 @@ impl Pair<'_> {
                 .map_err(PairError::Link)?,
             secondary_ledger,
         };
-        let (count, first_bit) = bits(&theirs, &own);
-        let incident = |disk_of: char, agrees: char, on_device: bool| Incident {
-            event: seq,
-            found: how,
-            path: path.clone(),
-            page,
-            disk_of,
-            bits: count,
-            first_bit,
-            ledger_agrees_with: agrees,
-            pages_repaired: 1,
-            memory_pages: 0,
-            on_device,
-            pause_us: 0,
+        let incident = |disk_of: char, agrees: char, (wrong, right): (&[u8], &[u8]), on_device| {
+            let (bits, first_bit) = bits(wrong, right);
+            Incident {
+                event: seq,
+                found: how,
+                path: path.clone(),
+                page,
+                disk_of,
+                bits,
+                first_bit,
+                ledger_agrees_with: agrees,
+                pages_repaired: 1,
+                memory_pages: 0,
+                on_device,
+                pause_us: 0,
+            }
         };
         match judge(&opinions) {
             Verdict::Equal => {
                 if how == Found::Scrub {
                     self.mend_ledger(at, page, &opinions)?;
                 }
-                Ok(None)
+                Ok(Vec::new())
             }
             Verdict::SecondaryWrong => {
-                let on_device =
-                    crate::disk::page_on_device(&at.path, page).is_ok_and(|bytes| bytes == own);
-                crate::disk::put_page(&at.path, page, &theirs).map_err(unreadable)?;
-                Ok(Some(incident('B', 'A', on_device)))
+                let on_device = self.repair_own(at, page, (&own, &theirs))?;
+                Ok(vec![incident('B', 'A', (&own, &theirs), on_device)])
             }
             Verdict::PrimaryWrong => {
-                match self.ask(&Ask::Repair {
-                    path: path.clone(),
-                    page,
-                    bytes: hex(&own),
-                })? {
-                    Tell::Done => Ok(Some(incident('A', 'B', true))),
-                    _ => Err(PairError::Link(std::io::Error::other(
-                        "a repair was asked for",
-                    ))),
-                }
+                self.repair_theirs(&path, page, &own)?;
+                Ok(vec![incident('A', 'B', (&theirs, &own), true)])
             }
-            Verdict::Undecided => Err(PairError::Stopped(format!(
-                "at event {seq} page {page} of {path} is different on A and B, and the ledgers do not tell which is right: {:032x} on A, {:032x} on B",
-                opinions.primary, opinions.secondary
+            Verdict::Undecided => {
+                let right = opinions
+                    .nowhere()
+                    .filter(|_| chosen().proves())
+                    .and_then(|digest| {
+                        put_together(&theirs, &own, |page| page_digest(page) == digest)
+                    });
+                let Some(right) = right else {
+                    return Err(PairError::Stopped(format!(
+                        "at event {seq} page {page} of {path} is different on A and B, and the ledgers do not tell which is right: {:032x} on A, {:032x} on B",
+                        opinions.primary, opinions.secondary
+                    )));
+                };
+                let on_device = self.repair_own(at, page, (&own, &right))?;
+                self.repair_theirs(&path, page, &right)?;
+                Ok(vec![
+                    incident('A', '-', (&theirs, &right), true),
+                    incident('B', '-', (&own, &right), on_device),
+                ])
+            }
+        }
+    }
+
+    /// Whether the device itself had the wrong bytes.
+    fn repair_own(
+        &self,
+        at: &Where,
+        page: u64,
+        (wrong, right): (&[u8], &[u8]),
+    ) -> Result<bool, PairError> {
+        let device = crate::disk::page_on_device(&at.path, page);
+        crate::disk::put_page(&at.path, page, right).map_err(|source| PairError::Directory {
+            path: at.path.clone(),
+            source,
+        })?;
+        Ok(device.is_ok_and(|bytes| bytes == wrong))
+    }
+
+    /// The primary's ledger is asked once more before anything is written.
+    fn repair_theirs(&mut self, path: &str, page: u64, right: &[u8]) -> Result<(), PairError> {
+        match self.ask(&Ask::Repair {
+            path: path.to_owned(),
+            page,
+            bytes: hex(right),
+        })? {
+            Tell::Done => Ok(()),
+            _ => Err(PairError::Link(std::io::Error::other(
+                "a repair was asked for",
             ))),
         }
     }
@@ -330,10 +368,9 @@ impl Pair<'_> {
         let whose = match vouches {
             [true, true] => return Ok(()),
             [false, false] => {
-                eprintln!(
-                    "steadfast pair: scrubber: page {page} of {path} is equal on both sites, and not as their ledgers have it; nothing is repaired"
-                );
-                return Ok(());
+                return Err(PairError::Stopped(format!(
+                    "scrubber: page {page} of {path} is equal on both sites, and not as their ledgers have it: both disks are wrong alike, or somebody else has written there"
+                )));
             }
             [false, true] => {
                 let mended = self.ask(&Ask::Mend {

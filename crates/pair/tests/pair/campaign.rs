@@ -178,15 +178,17 @@ impl Round<'_> {
         assert_eq!(left.end().0, Some(0), "seed {}", self.seed);
     }
 
-    /// Other bytes on either disk, and neither is the right one.
+    /// Other bytes on either disk, and neither is the right one: a bit of each, or more than a page can be put together from.
     fn strike_both(mut self) {
         let page = 2 + self.random.index(30);
         let at = (page * PAGE + 2000) as u64;
+        let bytes = if self.random.below(2) == 0 { 1 } else { 8 };
         for (child, bit) in [(&self.a.child, 1), (&self.b.child, 2)] {
             let file = data(child);
-            let mut byte = [0];
-            file.read_exact_at(&mut byte, at).expect("inside");
-            file.write_all_at(&[byte[0] ^ bit], at).expect("stored");
+            let mut wrong = vec![0; bytes];
+            file.read_exact_at(&mut wrong, at).expect("inside");
+            wrong.iter_mut().for_each(|byte| *byte ^= bit);
+            file.write_all_at(&wrong, at).expect("stored");
         }
         let answer = self.a.ask(ASK);
         assert!(
@@ -195,15 +197,25 @@ impl Round<'_> {
             self.told()
         );
         let stopped = answer.is_empty();
+        let together = self.told().contains("put together from both");
+        assert!(!(stopped && bytes == 1), "{}", self.told());
+        assert!(!(together && bytes > 1), "{}", self.told());
         let what = if stopped {
             "stopped"
+        } else if together {
+            "put together"
         } else {
             "nobody has read it"
         };
         count(self.counts, "both disks", what);
         let seed = self.seed;
         let (a, b) = (self.a.end(), self.b.end());
-        let codes = if stopped { Some(122) } else { Some(0) };
+        let scrubbed = bytes > 1 && a.0 == Some(122);
+        let codes = if stopped || scrubbed {
+            Some(122)
+        } else {
+            Some(0)
+        };
         assert_eq!([a.0, b.0], [codes; 2], "seed {seed}: {}{}", a.1, b.1);
     }
 

@@ -53,8 +53,13 @@ fn a_flip_on_either_disk_is_attributed_and_repaired_and_on_both_the_program_stop
     }
     let mut both = Both::start(&site, &site);
     assert_eq!(both.ask(ASK), right);
-    both.strike(&both.a, PLACE, 1);
-    both.strike(&both.b, PLACE, 2);
+    // More than a page can be put together from.
+    for (child, with) in [(&both.a, b"AAAAAAAA"), (&both.b, b"BBBBBBBB")] {
+        let path = format!("/proc/{}/root/mnt/data/x.db", child.id());
+        let file = fs::OpenOptions::new().write(true).open(path);
+        file.and_then(|file| file.write_all_at(with, PLACE))
+            .expect("it is stored");
+    }
     assert_eq!(both.ask(ASK), "", "nothing wrong leaves");
     let ends = both.end();
     assert_eq!(ends.codes(), [Some(122), Some(122)], "{}", ends.said());
@@ -64,6 +69,39 @@ fn a_flip_on_either_disk_is_attributed_and_repaired_and_on_both_the_program_stop
         "{}",
         ends.said()
     );
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_page_that_is_wrong_on_both_disks_is_put_together_from_what_each_has_left() {
+    let dir = with_table("mosaic");
+    let site = sqlite_site(&dir);
+    let right = sqlite(&dir, ".sha3sum").trim().to_owned();
+    // Of one byte, of two, and one of a page of which the other disk has nothing.
+    for (on_a, on_b) in [(Some(1), PLACE), (Some(2), PLACE + 1), (None, PLACE)] {
+        let mut both = Both::start(&site, &site);
+        assert_eq!(both.ask(ASK), right);
+        both.strike(&both.b, on_b, 3);
+        if let Some(bit) = on_a {
+            both.strike(&both.a, PLACE, bit);
+        } else {
+            let path = format!("/proc/{}/root/mnt/data/x.db", both.a.id());
+            let file = fs::OpenOptions::new().write(true).open(path);
+            file.and_then(|file| file.write_all_at(&[0; 4096], PLACE / 4096 * 4096))
+                .expect("it is stored");
+        }
+        assert_eq!(both.ask(ASK), right, "on A {on_a:?}");
+        assert_eq!(both.ask(ASK), right, "on A {on_a:?}: again");
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+        for struck in ["A", "B"] {
+            let line = format!(
+                "disk of {struck}, x.db page 8, ledger agrees with neither: put together from both; repaired"
+            );
+            assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+        }
+        assert_eq!(ends.said().matches("disk of").count(), 4, "{}", ends.said());
+    }
     fs::remove_dir_all(dir).expect("clean");
 }
 

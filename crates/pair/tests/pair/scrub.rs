@@ -56,9 +56,11 @@ fn on_both_disks_the_program_stops_and_without_a_scrubber_nobody_notices() {
     let site = sqlite_site(&dir);
     let mut both = Both::start(&site, &site);
     assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
-    // In one page, in different places.
-    both.strike(&both.a, PLACE, 1);
-    both.strike(&both.b, PLACE + 1, 1);
+    // In one page and one sector, more bits than a page can be put together from.
+    for at in 0..8 {
+        both.strike(&both.a, PLACE + at, 1);
+        both.strike(&both.b, PLACE + 8 + at, 1);
+    }
     let deadline = Instant::now() + LIMIT;
     while both.a.try_wait().expect("a child").is_none() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
@@ -71,6 +73,20 @@ fn on_both_disks_the_program_stops_and_without_a_scrubber_nobody_notices() {
         "{}",
         ends.said()
     );
+
+    // The same on both: no read differs, and the ledgers alone know.
+    let mut both = Both::start(&site, &site);
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    both.strike(&both.a, PLACE, 1);
+    both.strike(&both.b, PLACE, 1);
+    let deadline = Instant::now() + LIMIT;
+    while both.a.try_wait().expect("a child").is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ends = both.end();
+    let alike = "is equal on both sites, and not as their ledgers have it";
+    assert_eq!(ends.codes(), [Some(122), Some(122)], "{}", ends.said());
+    assert!(ends.said().contains(alike), "{}", ends.said());
 
     let address = format!("127.0.0.1:{}", free_port());
     let mut both = Both::start_with(&site, &site, &address, &address, &["--scrub", "0"]);
