@@ -81,6 +81,15 @@ impl Node {
         status.code()
     }
 
+    /// What its sites have said.
+    fn said(&self) -> String {
+        let log = format!(
+            "/proc/{}/root/mnt/run/steadfast-pair-shop.log",
+            self.holder.id()
+        );
+        fs::read_to_string(log).unwrap_or_default()
+    }
+
     fn site(&self) -> i32 {
         let pid = format!(
             "/proc/{}/root/mnt/run/steadfast-pair-shop.pid",
@@ -139,7 +148,13 @@ fn a_cluster_starts_watches_and_stops_a_site_on_each_of_two_nodes() {
     // Now the one that leads dies.
     steadfast_sys::child::kill(b.site(), libc::SIGKILL);
     while b.act("monitor") != NOT_RUNNING {}
-    assert_eq!([a.act("monitor"), b.act("monitor")], [SUCCESS, NOT_RUNNING]);
+    assert_eq!(
+        [a.act("monitor"), b.act("monitor")],
+        [SUCCESS, NOT_RUNNING],
+        "{}\n{}",
+        a.said(),
+        b.said()
+    );
     assert_eq!(b.act("start"), SUCCESS, "it joins");
     redis(&mut redis_of(&a.holder), "GET k", "$1\r\nv\r\n");
     for node in [&b, &a] {
