@@ -468,8 +468,8 @@ static void repaired(u64 fd, u32 off)
  * nothing. The peer's bytes may come in the meantime. */
 u64 sf_learn(u64 fd, struct sf_line *l, u8 *unacknowledged)
 {
-	u32 len = sizeof l->own, at, again;
-	s32 waits;
+	u32 len = sizeof l->own, at = 0, again = 0;
+	s32 waits = 0;
 	s64 open = 0;
 	u8 info[8];
 	memset(l, 0, sizeof *l);

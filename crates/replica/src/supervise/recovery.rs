@@ -11,7 +11,7 @@
 //!
 //! The verdict is the replicas' count (log.c, `vote`); a majority of counts is carried out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -794,29 +794,17 @@ impl Supervisor<'_> {
         self.give_up(StopReason::Unrecoverable, begun);
     }
 
-    /// Has every paused replica count the claims; the losers that most of them name.
+    /// Has every paused replica count the claims; the losers that most of all replicas name. Who does not answer names nobody.
     pub(crate) fn count(&self, paused: &[usize]) -> u32 {
         for r in paused {
             self.group.command(*r, cmd::VOTE, 0);
         }
-        for r in paused {
-            self.group.obeyed(*r, ANSWER);
-        }
-        self.verdict(paused, self.replicas.len())
-    }
-
-    /// The losers that most replicas named.
-    fn verdict(&self, paused: &[usize], n: usize) -> u32 {
-        let mut votes: HashMap<u32, usize> = HashMap::new();
-        for r in paused {
-            *votes
-                .entry(self.group.get32(at!(own * r, losers)))
-                .or_default() += 1;
-        }
-        votes
-            .into_iter()
-            .find(|(_, count)| 2 * count > n)
-            .map_or((1 << n) - 1, |(losers, _)| losers)
+        let named: Vec<u32> = paused
+            .iter()
+            .filter(|r| self.group.obeyed(**r, ANSWER).is_some())
+            .map(|r| self.group.get32(at!(own * r, losers)))
+            .collect();
+        verdict(&named, self.replicas.len())
     }
 
     /// Kills a follower and makes it again as a copy of the leader.
@@ -1366,6 +1354,12 @@ impl Supervisor<'_> {
     }
 }
 
+/// The losers that most of `n` replicas named; all of them where no most agree. A silent one counts among `n`.
+fn verdict(named: &[u32], n: usize) -> u32 {
+    let most = |losers: &u32| 2 * named.iter().filter(|other| *other == losers).count() > n;
+    named.iter().copied().find(most).unwrap_or((1 << n) - 1)
+}
+
 /// Whether somebody who has a processor, or waits for one, has only looked around with so much CPU time.
 fn is_a_moment(burned_ns: u64) -> bool {
     (1..MOMENT_NS).contains(&burned_ns)
@@ -1374,6 +1368,15 @@ fn is_a_moment(burned_ns: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn losers_are_those_that_most_replicas_name_and_silence_is_no_vote() {
+        assert_eq!(verdict(&[0b100, 0b100, 0b001], 3), 0b100);
+        assert_eq!(verdict(&[0b100, 0b100], 3), 0b100);
+        assert_eq!(verdict(&[0b100], 3), 0b111, "one of three is no majority");
+        assert_eq!(verdict(&[0b10, 0b01], 2), 0b11);
+        assert_eq!(verdict(&[], 2), 0b11);
+    }
 
     #[test]
     fn who_gets_no_processor_and_who_computes_do_not_look_around() {
