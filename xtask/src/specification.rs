@@ -3,11 +3,14 @@
 //! Invariants
 //!  1. No value of the pages is typed: each comes from a file that names commit, machine and command.
 //!  2. "met" and "missed" are computed by the rule in `steadfast_report::published`.
+//!  3. Each commit that a value names is an ancestor of what is checked out, where there is a whole history to ask.
 //!
 //! Not covered: measuring. `results/README.md` says how a bench writes a file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use steadfast_report::published::{self, Files, Promises};
 
@@ -63,7 +66,10 @@ pub fn all(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
         .map_err(|error| vec![format!("{HARDENING}: {error}")])?;
     let table = checks::table(&files);
     let hardening = rendered(&hardening, HARDENING, checks::BEGIN, checks::END, &table)?;
-    let errors = promises.errors(&files, |path| root.join(path).exists());
+    let mut errors = promises.errors(&files, |path| root.join(path).exists());
+    if let Some(history) = history(root) {
+        errors.extend(strangers(&files, &history));
+    }
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -83,6 +89,40 @@ pub fn all(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
             plot::cost_against_coverage(&files),
         ),
     ])
+}
+
+/// The hashes of the commits that led here, in order. None without git, or where a shallow clone leaves some out.
+fn history(root: &Path) -> Option<Vec<String>> {
+    let git = |words: &[&str]| {
+        let out = Command::new("git").current_dir(root).args(words).output();
+        let out = out.ok().filter(|out| out.status.success())?;
+        String::from_utf8(out.stdout).ok()
+    };
+    if git(&["rev-parse", "--is-shallow-repository"])?.trim() != "false" {
+        return None;
+    }
+    let mut hashes: Vec<String> = git(&["rev-list", "HEAD"])?
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    hashes.sort();
+    Some(hashes)
+}
+
+/// Commits of results that are not in the `history`: who rebased after a measurement left a hash behind that nobody can check out.
+fn strangers(files: &Files, history: &[String]) -> Vec<String> {
+    let mut errors = Vec::new();
+    for (name, file) in files {
+        for commit in file.commits().collect::<BTreeSet<_>>() {
+            let at = history.partition_point(|hash| hash.as_str() < commit);
+            if !history.get(at).is_some_and(|hash| hash.starts_with(commit)) {
+                errors.push(format!(
+                    "{name}: commit {commit} is not an ancestor of HEAD; name the commit that has what was measured"
+                ));
+            }
+        }
+    }
+    errors
 }
 
 /// A page with a table between its two marks.
@@ -131,5 +171,31 @@ fn read(root: &Path) -> Result<(Promises, Files), Vec<String>> {
     match (promises, errors.is_empty()) {
         (Ok(promises), true) => Ok((promises, files)),
         _ => Err(errors),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_report::published::{File, Files};
+
+    use super::strangers;
+
+    #[test]
+    fn a_commit_outside_the_history_is_named_and_an_ancestor_is_not() {
+        let file: File = serde_json::from_str(
+            r#"{"schema": 1, "about": "x", "runs": [{"date": "2026-11-22", "commit": "2b34567 with changes", "machine": "m", "load": "l",
+                "command": "c", "rows": [{"key": "k", "what": "w", "value": 1, "unit": "", "earlier":
+                [{"date": "2026-11-21", "commit": "1a23456", "value": 1}]}]}]}"#,
+        )
+        .unwrap();
+        let files = Files::from([("results/x.json".to_owned(), file)]);
+        let long = |short: &str| format!("{short}{}", "0".repeat(33));
+        assert!(strangers(&files, &[long("1a23456"), long("2b34567")]).is_empty());
+        assert_eq!(
+            strangers(&files, &[long("0000000"), long("2b34567")]),
+            [
+                "results/x.json: commit 1a23456 is not an ancestor of HEAD; name the commit that has what was measured"
+            ]
+        );
     }
 }

@@ -294,6 +294,14 @@ impl File {
         points
     }
 
+    /// The commit of each run and of each earlier value, as its hash in hexadecimal digits.
+    pub fn commits(&self) -> impl Iterator<Item = &str> {
+        let runs = self.runs.iter().map(|run| &run.commit);
+        let rows = self.runs.iter().flat_map(|run| &run.rows);
+        let earlier = rows.flat_map(|row| row.earlier.iter().map(|old| &old.commit));
+        runs.chain(earlier).map(|text| digits(text))
+    }
+
     /// What is wrong with the file; empty when it may be published.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
@@ -377,8 +385,13 @@ fn is_date(text: &str) -> bool {
             .all(|(part, len)| part.len() == len && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// The hash that a commit begins with.
+fn digits(commit: &str) -> &str {
+    &commit[..commit.bytes().take_while(u8::is_ascii_hexdigit).count()]
+}
+
 fn is_commit(text: &str) -> bool {
-    let digits = text.bytes().take_while(u8::is_ascii_hexdigit).count();
+    let digits = digits(text).len();
     (7..=40).contains(&digits) && !text[digits..].starts_with(|c: char| c.is_alphanumeric())
 }
 
