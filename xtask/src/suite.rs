@@ -10,7 +10,10 @@
 //! choose the features of dependencies anew for each choice of packages, and compile them again. There are two workspaces:
 //! wasmtime takes minutes to compile, and only the crates of [`HOST`] need it.
 //!
-//! Much of what is tested waits for something. What else has to be compiled (wasmtime, and what the lints look at) is compiled meanwhile,
+//! Clippy compiles the crates of this repository in that build ([`CLIPPY`]), so that nothing has to be looked at a second time for its lints:
+//! a warning is a failure of the part `lints`.
+//!
+//! Much of what is tested waits for something. What else has to be compiled (wasmtime, examples in comments) is compiled meanwhile,
 //! at the lowest priority, and told in one piece when it is done; the crates of [`HOST`] are tested last.
 //!
 //! A case that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
@@ -25,7 +28,7 @@
 //! Not covered: which tests exist. Cargo finds those of the crates, tests/cases/main.rs names its modules. Examples in comments of other
 //! crates than [`EXAMPLES`]: they have none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -50,6 +53,9 @@ const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 
 /// The manifest of the workspace that has wasmtime.
 const HOST: &str = "crates/host/Cargo.toml";
+
+/// Cargo's own switch for a compiler of the workspace's crates. Clippy's is rustc with more lints; it makes the same programs.
+const CLIPPY: &str = "build.rustc-workspace-wrapper='clippy-driver'";
 
 /// The modules of tests/cases that need the command, in the order of main.rs.
 const MODULES: [&str; 7] = [
@@ -181,8 +187,8 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     };
     let build = |manifest: &str| {
         let mut build = cargo();
-        build.args(["test", "--manifest-path", manifest, "--workspace"]);
-        build.arg("--no-run");
+        build.args(["test", "--config", CLIPPY, "--manifest-path", manifest]);
+        build.args(["--workspace", "--no-run"]);
         build
     };
     let mut outcomes = vec![execute(
@@ -191,7 +197,12 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         &build("Cargo.toml"),
         &mut io::stdout(),
     )];
-    let Programs { crates, harness } = programs(&mut build("Cargo.toml"), root);
+    let Built {
+        crates,
+        harness,
+        lints,
+    } = built(&mut build("Cargo.toml"), root);
+    outcomes.push(linted("lints", lints));
     let meanwhile = std::thread::scope(|scope| {
         let meanwhile = scope.spawn(|| compile_meanwhile(&build(HOST), &cargo));
         outcomes.extend(crates.iter().map(crate_by_crate));
@@ -203,8 +214,9 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         Ok((told, compiled)) => {
             say(String::from_utf8_lossy(&told).trim_end());
             outcomes.extend(compiled);
-            let of_host = programs(&mut build(HOST), root).crates;
-            outcomes.extend(of_host.iter().map(crate_by_crate));
+            let of_host = built(&mut build(HOST), root);
+            outcomes.push(linted("lints of host", of_host.lints));
+            outcomes.extend(of_host.crates.iter().map(crate_by_crate));
         }
         Err(_) => outcomes.push(Outcome::missing(
             HOST,
@@ -230,20 +242,12 @@ fn compile_meanwhile(
         }
         outcomes.push(execute(name, BUILD_LIMIT, &nice, &mut told));
     };
-    let lints = |manifest: &str| {
-        let mut lints = cargo();
-        lints.args(["clippy", "-q", "--manifest-path", manifest, "--workspace"]);
-        lints.args(["--all-targets", "--", "-D", "warnings"]);
-        lints
-    };
     for krate in EXAMPLES {
         let mut examples = cargo();
-        examples.args(["test", "-q", "-p", krate, "--doc"]);
+        examples.args(["test", "-q", "--config", CLIPPY, "-p", krate, "--doc"]);
         run(&format!("examples of {krate}"), &examples);
     }
     run("build of host's tests", build_host);
-    run("lints of host", &lints(HOST));
-    run("lints", &lints("Cargo.toml"));
     (told, outcomes)
 }
 
@@ -359,12 +363,35 @@ struct Binary {
     dir: PathBuf,
 }
 
-/// The test programs of the workspace.
+/// What the build of a workspace's tests has made and said.
 #[derive(Debug, Default)]
-struct Programs {
+struct Built {
     crates: BTreeMap<String, Vec<Binary>>,
-    /// That of tests/, which runs by modules.
+    /// The program of tests/, which runs by modules.
     harness: Option<PathBuf>,
+    /// Each warning once, as the compiler words it.
+    lints: BTreeSet<String>,
+}
+
+/// The lints of a workspace: a part of one test.
+fn linted(name: &str, lints: BTreeSet<String>) -> Outcome {
+    say(&format!("\n== {name}: {} warnings", lints.len()));
+    let mut outcome = Outcome::new(name);
+    if lints.is_empty() {
+        outcome.tally.passed = 1;
+    } else {
+        outcome.tally.failed = 1;
+    }
+    for lint in lints {
+        say(&lint);
+        let mut lines = lint.lines().map(str::to_owned);
+        outcome.failures.push(Failure {
+            name: lines.next().unwrap_or_default(),
+            said: lines.collect(),
+            flaky: false,
+        });
+    }
+    outcome
 }
 
 /// Runs the programs of a crate: a line of the summary.
@@ -388,20 +415,27 @@ fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>)) -> Outcome {
     whole
 }
 
-/// What the build has made, in the order of the crates' names; nothing is built by this.
-fn programs(build: &mut Command, root: &Path) -> Programs {
+/// What the build has made, in the order of the crates' names; nothing is built by this, but cargo repeats each warning.
+fn built(build: &mut Command, root: &Path) -> Built {
     let told = output(build.args(["-q", "--message-format=json"]));
     told.as_deref()
-        .map_or_else(Programs::default, |told| named(told, root))
+        .map_or_else(Built::default, |told| named(told, root))
 }
 
-/// The programs in cargo's messages, one JSON object a line.
-fn named(messages: &str, root: &Path) -> Programs {
-    let mut programs = Programs::default();
+/// The programs and warnings in cargo's messages, one JSON object a line.
+fn named(messages: &str, root: &Path) -> Built {
+    let mut built = Built::default();
     for message in messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
     {
+        // What a crate's warnings add up to has no place in the code.
+        if message["message"]["level"] == "warning"
+            && message["message"]["spans"][0].is_object()
+            && let Some(rendered) = message["message"]["rendered"].as_str()
+        {
+            built.lints.insert(rendered.trim_end().to_owned());
+        }
         if message["profile"]["test"] != true {
             continue;
         }
@@ -418,20 +452,20 @@ fn named(messages: &str, root: &Path) -> Programs {
             .map(Path::to_owned)
             .unwrap_or_default();
         if target == "protect" {
-            programs.harness = Some(executable);
+            built.harness = Some(executable);
             continue;
         }
         // The folder says which: two crates may have a last word in common.
         let folder = dir.strip_prefix(root).unwrap_or(&dir);
         let krate = folder.strip_prefix("crates").unwrap_or(folder);
         let krate = krate.to_string_lossy().into_owned();
-        programs.crates.entry(krate).or_default().push(Binary {
+        built.crates.entry(krate).or_default().push(Binary {
             target: target.to_owned(),
             executable,
             dir,
         });
     }
-    programs
+    built
 }
 
 /// Runs a part, whose lines go `to` somebody as they come.
@@ -588,14 +622,25 @@ mod tests {
             "\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
-        let programs = named(said, std::path::Path::new("/r"));
-        assert_eq!(programs.harness.unwrap().to_str(), Some("/t/protect-1"));
-        let of_kv = &programs.crates["kv"];
-        let names: Vec<&String> = programs.crates.keys().collect();
+        let built = named(said, std::path::Path::new("/r"));
+        assert!(built.lints.is_empty());
+        assert_eq!(built.harness.unwrap().to_str(), Some("/t/protect-1"));
+        let of_kv = &built.crates["kv"];
+        let names: Vec<&String> = built.crates.keys().collect();
         assert_eq!(names, ["cc/driver", "kv"]);
         assert_eq!(of_kv.len(), 1);
         assert_eq!(of_kv[0].executable.to_str(), Some("/t/group-1"));
         assert_eq!(of_kv[0].dir.to_str(), Some("/r/crates/kv"));
+    }
+
+    #[test]
+    fn a_warning_counts_once_and_errors_and_sums_do_not() {
+        let lint = r#"{"reason":"compiler-message","message":{"level":"warning","rendered":"warning: dead\n --> a.rs:1\n","spans":[{"file_name":"a.rs"}]}}"#;
+        let sum = r#"{"reason":"compiler-message","message":{"level":"warning","rendered":"warning: 1 warning emitted","spans":[]}}"#;
+        let error = r#"{"reason":"compiler-message","message":{"level":"error","rendered":"error: no","spans":[{"file_name":"a.rs"}]}}"#;
+        let said = [lint, lint, sum, error].join("\n");
+        let built = named(&said, std::path::Path::new("/r"));
+        assert_eq!(Vec::from_iter(built.lints), ["warning: dead\n --> a.rs:1"]);
     }
 
     #[test]
