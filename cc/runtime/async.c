@@ -54,7 +54,7 @@ static uint8_t frame_kept[64 << 10];
 static size_t frame_bytes;
 static const char *lag_file;
 
-static bool holds(void) { return &__sf_hold_on != NULL; }
+static bool holds_async(void) { return &__sf_hold_on != NULL; }
 
 /* Until so many are validated. A validator that has ended ends the program (watcher). */
 static void wait_validated(uint32_t target) {
@@ -89,19 +89,19 @@ static void wait_all(void) {
 }
 
 static void sf_async_hold(void) {
-  if (holds())
+  if (holds_async())
     wait_all();
 }
 
 static uint64_t sf_async_later(void) {
-  return holds() ? 0 : (uint64_t)(atomic_load(&sf_later.shared->published) - atomic_load(&sf_later.shared->validated));
+  return holds_async() ? 0 : (uint64_t)(atomic_load(&sf_later.shared->published) - atomic_load(&sf_later.shared->validated));
 }
 
 static struct sf_context told;
 
 void __sf_async_leaves(void);
 
-static _Noreturn void ended(const siginfo_t *how) {
+static _Noreturn void ended_async(const siginfo_t *how) {
   if (how->si_code == CLD_EXITED && (how->si_status == 121 || how->si_status == 122 || how->si_status == 123))
     sf_leave(how->si_status); /* it has said why */
   bool busy = atomic_load(&sf_later.shared->busy);
@@ -138,18 +138,18 @@ static void *watcher(void *of) {
     r = sf_syscall(SYS_waitid, P_PID, pid, (long)&how, WEXITED | __WALL, 0, 0);
   } while (r == -EINTR);
   if (r == 0 && !(atomic_load(&sf_later.shared->ending) && how.si_code == CLD_EXITED && how.si_status == 0))
-    ended(&how);
+    ended_async(&how);
   return NULL;
 }
 
-static void *reserve(size_t bytes, int how) {
+static void *reserve_async(size_t bytes, int how) {
   void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED)
     sf_stop("memory for validation is needed, the kernel gives none", "raise the memory limit of the process (ulimit -v)");
   return at;
 }
 
-static void drop(void) {
+static void drop_async(void) {
   if (!sf_later.shared)
     return;
   munmap(sf_later.shared, sizeof *sf_later.shared);
@@ -160,24 +160,24 @@ static void drop(void) {
 }
 
 static void before_fork(void) { sf_async_hold(); }
-static void forked(void) {
+static void forked_async(void) {
   /* The child has no validator, and gets its own with its first handler. */
-  drop();
+  drop_async();
   owner = 0;
 }
 
-static void start(struct sf_context *c) {
+static void start_async(struct sf_context *c) {
   static bool watches_forks;
   if (!watches_forks)
-    pthread_atfork(before_fork, NULL, forked);
+    pthread_atfork(before_fork, NULL, forked_async);
   watches_forks = true;
   sf_later.context = c;
   sf_later.thread_base = (uint64_t)__builtin_thread_pointer();
   owner = (pid_t)sf_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
-  sf_later.shared = reserve(sizeof *sf_later.shared, MAP_SHARED);
-  sf_later.ring = reserve(RING, MAP_SHARED);
-  sf_later.own_memory = reserve(OWN, MAP_PRIVATE);
-  sf_later.own_stack = reserve(STACK, MAP_PRIVATE);
+  sf_later.shared = reserve_async(sizeof *sf_later.shared, MAP_SHARED);
+  sf_later.ring = reserve_async(RING, MAP_SHARED);
+  sf_later.own_memory = reserve_async(OWN, MAP_PRIVATE);
+  sf_later.own_stack = reserve_async(STACK, MAP_PRIVATE);
   sf_later.own_used = head = 0;
   sf_later.slots = 0;
   atomic_store(&started, 0);
@@ -196,7 +196,7 @@ static void start(struct sf_context *c) {
     sf_stop("a process and a thread are needed for validation, and the kernel gives none", "raise the limit of processes (ulimit -u)");
 }
 
-__attribute__((constructor(105))) static void prepare(int argc, char **argv, char **environment) {
+__attribute__((constructor(105))) static void prepare_async(int argc, char **argv, char **environment) {
   (void)argc, (void)argv;
   cpu_set_t here;
   sf_share_out(&here, &sf_later.there, WHY, FIX_CPUS);
@@ -212,7 +212,7 @@ __attribute__((constructor(105))) static void prepare(int argc, char **argv, cha
 
 static void sf_async_begin(struct sf_context *c, const struct sf_handler *h) {
   if (unlikely(!sf_later.shared))
-    start(c);
+    start_async(c);
   if (unlikely(sf_later.thread_base != (uint64_t)__builtin_thread_pointer()))
     sf_stop("a second thread runs handlers, and --validate=async keeps the order of one",
             "run handlers in one thread, or link without --validate=async");
@@ -226,7 +226,7 @@ static void sf_async_begin(struct sf_context *c, const struct sf_handler *h) {
 }
 
 /* Room for a record: waits until there is. */
-static uint8_t *room(size_t bytes) {
+static uint8_t *room_async(size_t bytes) {
   if (bytes > RING)
     sf_stop("a handler reads or writes more memory than the ring of records holds (64 MiB)", "split the handler");
   for (;;) {
@@ -257,7 +257,7 @@ static uint8_t *room(size_t bytes) {
   }
 }
 
-static void *put(uint8_t **at, const void *from, size_t bytes) {
+static void *put_async(uint8_t **at, const void *from, size_t bytes) {
   void *to = *at;
   if (bytes == 0)
     return to;
@@ -275,7 +275,7 @@ static void sf_async_publish(struct sf_context *c) {
     sf_stop("a handler waits for a condition, and --validate=async keeps no order of locks", "link without --validate=async");
   size_t all = sizeof(struct record) + sizeof c->messages + sizeof c->ignored + c->count * 24 + c->ranges.used + c->arena.used +
                c->queue.used + c->deferred.used + c->parts.used + frame_bytes + 7 * 8;
-  uint8_t *begin = room(all), *at = begin + sizeof(struct record);
+  uint8_t *begin = room_async(all), *at = begin + sizeof(struct record);
   struct record *r = (struct record *)begin;
   *r = (struct record){
       .handler = c->handler,
@@ -298,7 +298,7 @@ static void sf_async_publish(struct sf_context *c) {
       .frame = frame_bytes,
   };
   memcpy(r->kept, __sf_tls.kept, sizeof r->kept);
-  put(&at, c->entries, c->count * sizeof *c->entries);
+  put_async(&at, c->entries, c->count * sizeof *c->entries);
   uint64_t *news = (uint64_t *)at;
   for (size_t i = 0; i < c->count; i++) {
     uint64_t where = c->entries[i].where;
@@ -308,14 +308,14 @@ static void sf_async_publish(struct sf_context *c) {
   struct sf_range *ranges = (struct sf_range *)c->ranges.base;
   for (size_t i = 0; i < c->ranges.used / sizeof *ranges; i++)
     sf_copy(c->arena.base + ranges[i].old + ranges[i].length, (void *)ranges[i].at, ranges[i].length);
-  put(&at, ranges, c->ranges.used);
-  put(&at, c->arena.base, c->arena.used);
-  put(&at, c->queue.base, c->queue.used);
-  put(&at, c->deferred.base, c->deferred.used);
-  put(&at, c->parts.base, c->parts.used);
-  put(&at, c->messages, c->message_count * sizeof *c->messages);
-  put(&at, c->ignored, c->ignored_count * sizeof *c->ignored);
-  put(&at, frame_kept, frame_bytes);
+  put_async(&at, ranges, c->ranges.used);
+  put_async(&at, c->arena.base, c->arena.used);
+  put_async(&at, c->queue.base, c->queue.used);
+  put_async(&at, c->deferred.base, c->deferred.used);
+  put_async(&at, c->parts.base, c->parts.used);
+  put_async(&at, c->messages, c->message_count * sizeof *c->messages);
+  put_async(&at, c->ignored, c->ignored_count * sizeof *c->ignored);
+  put_async(&at, frame_kept, frame_bytes);
   r->bytes = (uint64_t)(at - begin);
   r->tsc = __builtin_ia32_rdtsc();
   r->sum = sum_of(begin + 8, r->bytes - 8);
@@ -329,7 +329,7 @@ static void sf_async_publish(struct sf_context *c) {
 
 /* With --hold-output: what leaves by the handler itself waits. Memory that it frees is its own affair. */
 static void sf_async_before_effects(struct sf_context *c) {
-  if (!holds())
+  if (!holds_async())
     return;
   struct sf_deferred *d = (struct sf_deferred *)c->deferred.base, *end = (struct sf_deferred *)(c->deferred.base + c->deferred.used);
   for (; d != end; d++)
@@ -341,7 +341,7 @@ static void sf_async_before_effects(struct sf_context *c) {
 
 /* The end. */
 
-static void put_number(char **to, uint64_t v) {
+static void put_number_async(char **to, uint64_t v) {
   char digits[24];
   int n = 0;
   do
@@ -362,9 +362,9 @@ static void write_lag(void) {
         continue;
       memcpy(to, k ? "delay  " : "behind ", 7);
       to += 7;
-      put_number(&to, i);
+      put_number_async(&to, i);
       *to++ = ' ';
-      put_number(&to, n);
+      put_number_async(&to, n);
       *to++ = '\n';
     }
   int fd = open(lag_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -384,7 +384,7 @@ __attribute__((destructor(105))) static void end(void) {
   atomic_store(&sf_later.shared->ending, 1);
   ring_bell();
   pthread_join(watching, NULL);
-  drop();
+  drop_async();
   owner = 0;
 }
 

@@ -112,7 +112,7 @@ void sf_carry_thread(struct sf_context *c) {
 
 /* Inputs. */
 
-static void drop(struct sf_carry *k, size_t index) {
+static void drop_carry(struct sf_carry *k, size_t index) {
   k->received_count--;
   for (size_t i = index; i < k->received_count; i++)
     k->received[i] = k->received[i + 1];
@@ -129,7 +129,7 @@ static void add(struct sf_carry *k, struct received r) {
   }
   if (k->received_count == RECEIVED_MAX) {
     k->forgotten += k->received[0].length;
-    drop(k, 0);
+    drop_carry(k, 0);
   }
   k->received[k->received_count++] = r;
 }
@@ -150,7 +150,7 @@ static void forget(struct sf_carry *k, uintptr_t low, uintptr_t high) {
     } else if (end > high) {
       *r = (struct received){high, end - high, copy_at(&whole, high - whole.at)};
     } else {
-      drop(k, i);
+      drop_carry(k, i);
     }
   }
 }
@@ -269,7 +269,7 @@ struct difference {
 };
 
 /* Programs that recover look a second time, since a fault may have struck the looking: what then is right was right. */
-static SF_COLD void found(const struct difference *d, bool not_again) {
+static SF_COLD void found_carry(const struct difference *d, bool not_again) {
   if (not_again)
     sf_tell_held(d->what, ", but not when looked at again");
   else
@@ -349,7 +349,7 @@ bool sf_carry_input(struct sf_context *c, const void *message, size_t length, en
       sf_tell_held(d.what, ", and not in two of three places");
       return true;
     }
-    found(&d, !stays);
+    found_carry(&d, !stays);
   }
   c->of_stream = false;
   return false;
@@ -404,7 +404,7 @@ void sf_carry_taken(struct sf_context *c, const void *message, size_t length, en
     if (r->at >= end || high <= begin)
       continue;
     if (high <= end)
-      drop(k, i);
+      drop_carry(k, i);
     else
       *r = (struct received){end, high - end, copy_at(r, end - r->at)};
   }
@@ -414,7 +414,7 @@ void sf_carry_taken(struct sf_context *c, const void *message, size_t length, en
 
 static uint32_t *bucket_of(struct sf_carry *k, uintptr_t end) { return &k->buckets[sf_mix(end, 0) % OUTPUTS_MAX]; }
 
-static void take_out(struct sf_carry *k, struct output *o) {
+static void take_out_carry(struct sf_carry *k, struct output *o) {
   uint32_t index = (uint32_t)(o - k->outputs) + 1;
   for (uint32_t *at = bucket_of(k, o->end); *at; at = &k->outputs[*at - 1].next)
     if (*at == index) {
@@ -453,7 +453,7 @@ void sf_carry_output(struct sf_context *c, const void *bytes, size_t length, uin
   if (unlikely(!k->spare && k->used == OUTPUTS_MAX)) {
     struct output *oldest = &k->outputs[k->clock++ % OUTPUTS_MAX];
     k->unknown += (oldest->end - oldest->begin) * oldest->times;
-    take_out(k, oldest);
+    take_out_carry(k, oldest);
   }
   uint32_t index = k->spare;
   if (index)
@@ -510,7 +510,7 @@ SF_API void sf_outputs_leave(const struct part *parts, size_t count, size_t byte
   struct sf_context *c = __sf_own;
   struct difference d, again;
   if (c && c->carry && c->carry->announced && unlikely(outputs_differ(c, parts, count, bytes, &d)))
-    found(&d, sf_recovers() && !outputs_differ(c, parts, count, bytes, &again));
+    found_carry(&d, sf_recovers() && !outputs_differ(c, parts, count, bytes, &again));
 }
 
 /* So many bytes of them have left. */
@@ -523,7 +523,7 @@ SF_API void sf_outputs_left(const struct part *parts, size_t count, size_t bytes
     size_t left = parts[i].length < bytes ? parts[i].length : bytes;
     struct output *o = left ? announced(k, &parts[i], false) : NULL;
     if (o && left == parts[i].length && --o->times == 0)
-      take_out(k, o);
+      take_out_carry(k, o);
     else if (!o)
       k->unknown -= left < k->unknown ? left : k->unknown;
     bytes -= left;

@@ -2,7 +2,7 @@
 #include "log.h"
 
 /* Which word differs: the loop over all of them has only said that one does. */
-static SF_COLD void look_closer(struct sf_context *c) {
+static SF_COLD void look_closer_compare(struct sf_context *c) {
   uint64_t epoch = __sf_tls.epoch_key;
   for (size_t i = 0; i < c->count; i++) {
     uint64_t bytes = bytes_of(&c->entries[i]);
@@ -68,7 +68,7 @@ void sf_compare_words(struct sf_context *c) {
       all |= compare_part(e, news, table, mask, epoch, true);
   }
   if (unlikely(all != 0))
-    look_closer(c); /* returns if words merely lie outside their home slots */
+    look_closer_compare(c); /* returns if words merely lie outside their home slots */
   sf_opaque(e);
   if (unlikely(e != c->entries + c->count || news != c->news + c->count))
     sf_differ("the comparison did not reach the end of the log", (uint64_t)e, c->count, 0);

@@ -22,7 +22,7 @@ static void crashed(int number, siginfo_t *info, void *context) {
   sigaction(number, &previous[number], NULL);
 }
 
-__attribute__((constructor(105))) static void prepare(void) {
+__attribute__((constructor(105))) static void prepare_crashes(void) {
   struct sigaction a;
   memset(&a, 0, sizeof a);
   a.sa_sigaction = crashed;

@@ -54,7 +54,7 @@ static bool avx2(uint32_t features) {
   return (saved & 6) == 6 && b & CPUID_7_AVX2;
 }
 
-__attribute__((constructor(101))) static void prepare(void) {
+__attribute__((constructor(101))) static void prepare_crc(void) {
   for (uint32_t i = 0; i < 256; i++) {
     uint32_t v = i;
     for (int k = 0; k < 8; k++)

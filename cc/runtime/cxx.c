@@ -99,7 +99,7 @@ static void know_operators(void) {
   atomic_store_explicit(&known, true, memory_order_relaxed);
 }
 
-static void *take(size_t n) {
+static void *take_cxx(size_t n) {
   know_operators();
   return __sf_w_malloc(n ? n : 1);
 }
@@ -109,24 +109,24 @@ static void *take_aligned(size_t alignment, size_t n) {
   return __sf_w_memalign(alignment, n ? n : 1);
 }
 
-static void give_back(void *p) {
+static void give_back_cxx(void *p) {
   know_operators();
   __sf_w_free(p);
 }
 
-static void *or_throw(void *p) {
+static void *or_throw_cxx(void *p) {
   if (!p)
     _ZSt17__throw_bad_allocv();
   return p;
 }
 
-SF_API void *__sf_w_new(size_t n) { return own_new ? own_new(n) : or_throw(take(n)); }
+SF_API void *__sf_w_new(size_t n) { return own_new ? own_new(n) : or_throw_cxx(take_cxx(n)); }
 
 SF_API void *__sf_w_new_array(size_t n) { return own_new_array ? own_new_array(n) : __sf_w_new(n); }
 
 /* Without one of its own, a program that has `new` lets the exception of that through: memory has ended then. */
 SF_API void *__sf_w_new_nothrow(size_t n, const void *tag) {
-  return own_new_nothrow ? own_new_nothrow(n, tag) : own_new ? own_new(n) : take(n);
+  return own_new_nothrow ? own_new_nothrow(n, tag) : own_new ? own_new(n) : take_cxx(n);
 }
 
 SF_API void *__sf_w_new_array_nothrow(size_t n, const void *tag) {
@@ -135,7 +135,7 @@ SF_API void *__sf_w_new_array_nothrow(size_t n, const void *tag) {
 
 /* For types that want more than malloc's alignment. */
 SF_API void *__sf_w_new_aligned(size_t n, size_t alignment) {
-  return own_new_aligned ? own_new_aligned(n, alignment) : or_throw(take_aligned(alignment, n));
+  return own_new_aligned ? own_new_aligned(n, alignment) : or_throw_cxx(take_aligned(alignment, n));
 }
 
 SF_API void *__sf_w_new_array_aligned(size_t n, size_t alignment) {
@@ -157,7 +157,7 @@ SF_API void *__sf_w_new_array_aligned_nothrow(size_t n, size_t alignment, const 
 /* Blocks with copies or checksums are the runtime's, whatever the program has. */
 #define IS(OWN, P) ((OWN) && !(unlikely(sf_state()) && sf_is_heap(P)))
 
-SF_API void __sf_w_delete(void *p) { IS(own_delete, p) ? own_delete(p) : give_back(p); }
+SF_API void __sf_w_delete(void *p) { IS(own_delete, p) ? own_delete(p) : give_back_cxx(p); }
 
 SF_API void __sf_w_delete_array(void *p) { IS(own_delete_array, p) ? own_delete_array(p) : __sf_w_delete(p); }
 
@@ -174,7 +174,7 @@ SF_API void __sf_w_delete_array_nothrow(void *p, const void *tag) {
 }
 
 SF_API void __sf_w_delete_aligned(void *p, size_t alignment) {
-  IS(own_delete_aligned, p) ? own_delete_aligned(p, alignment) : give_back(p);
+  IS(own_delete_aligned, p) ? own_delete_aligned(p, alignment) : give_back_cxx(p);
 }
 
 SF_API void __sf_w_delete_array_aligned(void *p, size_t alignment) {
@@ -436,7 +436,7 @@ struct ios {
 extern void *_ZTVSt15basic_streambufIcSt11char_traitsIcEE[] WEAK;
 typedef long (*put_bytes)(struct streambuf *, const char *, long);
 
-static struct stream_iterator put_number(struct stream_iterator to, struct streambuf *from, struct stream_iterator made) {
+static struct stream_iterator put_number_cxx(struct stream_iterator to, struct streambuf *from, struct stream_iterator made) {
   if (made.failed)
     sf_stop("a number of more than 512 characters is written to a stream in a handler", "write it in parts, or outside the handler");
   put_bytes put = (put_bytes)__sf_clone(to.to->vtable[SLOT_XSPUTN], "std::ostream");
@@ -459,7 +459,7 @@ static struct stream_iterator put_number(struct stream_iterator to, struct strea
     __sf_log(&io->width, sizeof io->width);                                                                                           \
     struct stream_iterator made = NUM_PUT(CODE)(facet, (struct stream_iterator){.to = &own}, io, fill, v);                            \
     __sf_logged(&io->width, sizeof io->width);                                                                                        \
-    return put_number(to, &own, made);                                                                                                \
+    return put_number_cxx(to, &own, made);                                                                                            \
   }
 FOR_EACH_NUMBER(PUT)
 

@@ -29,7 +29,7 @@ long sf_syscall(long number, long a, long b, long c, long d, long e, long f) {
   return r;
 }
 
-static uint64_t now(void) {
+static uint64_t now_fail(void) {
   uint64_t t[2];
   sf_syscall(228 /* clock_gettime */, 1 /* MONOTONIC */, (long)t, 0, 0, 0, 0);
   return t[0] * 1000000000ull + t[1];
@@ -49,9 +49,9 @@ static void keep_events(const char *path) {
     events[used + i] = path[i];
 }
 
-__attribute__((constructor(102))) static void prepare(int argc, char **argv, char **environment) {
+__attribute__((constructor(102))) static void prepare_fail(int argc, char **argv, char **environment) {
   (void)argc, (void)argv;
-  started = now();
+  started = now_fail();
   static const char name[] = "STEADFAST_EVENTS=";
   for (char **e = environment; e && *e; e++)
     if (sf_length(*e) >= sizeof name - 1 && sf_equal(*e, name, sizeof name - 1))
@@ -63,55 +63,55 @@ struct text {
   size_t used;
 };
 
-static void put(struct text *t, const char *s) {
+static void put_fail(struct text *t, const char *s) {
   for (; *s && t->used < sizeof t->bytes - 2; s++)
     t->bytes[t->used++] = *s;
 }
 
 /* JSON strings: names of functions and files hold nothing worse than these. */
 static void put_quoted(struct text *t, const char *s) {
-  put(t, "\"");
+  put_fail(t, "\"");
   for (; *s && t->used < sizeof t->bytes - 8; s++) {
     if (*s == '"' || *s == '\\')
       t->bytes[t->used++] = '\\';
     t->bytes[t->used++] = (unsigned char)*s < ' ' ? ' ' : *s;
   }
-  put(t, "\"");
+  put_fail(t, "\"");
 }
 
-static void put_number(struct text *t, uint64_t v, unsigned base) {
+static void put_number_fail(struct text *t, uint64_t v, unsigned base) {
   char digits[24];
   int n = 0;
   do
     digits[n++] = "0123456789abcdef"[v % base];
   while (v /= base);
   if (base == 16)
-    put(t, "0x");
+    put_fail(t, "0x");
   while (n)
     t->bytes[t->used++] = digits[--n];
 }
 
 static void put_hex(struct text *t, const char *key, uint64_t v) {
-  put(t, ",\"");
-  put(t, key);
-  put(t, "\":\"");
-  put_number(t, v, 16);
-  put(t, "\"");
+  put_fail(t, ",\"");
+  put_fail(t, key);
+  put_fail(t, "\":\"");
+  put_number_fail(t, v, 16);
+  put_fail(t, "\"");
 }
 
 /* What every line of an event file begins with (docs/events.schema.json). */
 static void put_head(struct text *t, const char *type) {
   t->used = 0;
-  put(t, "{\"v\":1,\"seq\":");
-  put_number(t, lines++, 10);
-  put(t, ",\"t_ns\":");
-  put_number(t, now() - started, 10);
-  put(t, ",\"type\":\"");
-  put(t, type);
-  put(t, "\",\"handler\":");
+  put_fail(t, "{\"v\":1,\"seq\":");
+  put_number_fail(t, lines++, 10);
+  put_fail(t, ",\"t_ns\":");
+  put_number_fail(t, now_fail() - started, 10);
+  put_fail(t, ",\"type\":\"");
+  put_fail(t, type);
+  put_fail(t, "\",\"handler\":");
 }
 
-static _Noreturn void leave(int status) {
+static _Noreturn void leave_fail(int status) {
   for (;;)
     sf_syscall(231 /* exit_group */, status, 0, 0, 0, 0, 0);
 }
@@ -155,73 +155,73 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
   const char *where = c && c->handler ? c->handler->where : "?";
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: handler ");
-  put(&t, handler);
-  put(&t, " (");
-  put(&t, where);
-  put(&t, "), event ");
-  put_number(&t, c ? c->event : 0, 10);
-  put(&t, ": ");
-  put(&t, what);
-  put(&t, name ? " " : " at ");
+  put_fail(&t, "steadfast: handler ");
+  put_fail(&t, handler);
+  put_fail(&t, " (");
+  put_fail(&t, where);
+  put_fail(&t, "), event ");
+  put_number_fail(&t, c ? c->event : 0, 10);
+  put_fail(&t, ": ");
+  put_fail(&t, what);
+  put_fail(&t, name ? " " : " at ");
   if (name)
-    put(&t, name);
+    put_fail(&t, name);
   else
-    put_number(&t, at, 16);
+    put_number_fail(&t, at, 16);
   uint64_t offset;
   const char *object = name ? NULL : object_of(at, &offset);
   if (object) {
-    put(&t, " (");
-    put(&t, object);
-    put(&t, " at ");
-    put_number(&t, offset, 16);
-    put(&t, ")");
+    put_fail(&t, " (");
+    put_fail(&t, object);
+    put_fail(&t, " at ");
+    put_number_fail(&t, offset, 16);
+    put_fail(&t, ")");
   }
-  put(&t, ": ");
-  put_number(&t, first, 16);
-  put(&t, " and ");
-  put_number(&t, second, 16);
+  put_fail(&t, ": ");
+  put_number_fail(&t, first, 16);
+  put_fail(&t, " and ");
+  put_number_fail(&t, second, 16);
   uint64_t later = sf_async() && __sf_tls.phase == SF_E2 ? __sf_async.later() : 0;
   if (later) {
-    put(&t, "; stopped ");
-    put_number(&t, later, 10);
-    put(&t, " events on, what it sent may have left");
+    put_fail(&t, "; stopped ");
+    put_number_fail(&t, later, 10);
+    put_fail(&t, " events on, what it sent may have left");
   } else if (c && c->leaves) {
-    put(&t, "; stopped, what it sent may have left");
+    put_fail(&t, "; stopped, what it sent may have left");
   } else {
-    put(&t, action[0] == 's' ? "; stopped, nothing of this event has left" : "; runs again");
+    put_fail(&t, action[0] == 's' ? "; stopped, nothing of this event has left" : "; runs again");
   }
   say(&t);
   put_head(&t, "harden_mismatch");
   put_quoted(&t, handler);
-  put(&t, ",\"where\":");
+  put_fail(&t, ",\"where\":");
   put_quoted(&t, where);
-  put(&t, ",\"event\":");
-  put_number(&t, c ? c->event : 0, 10);
-  put(&t, ",\"run\":");
-  put_number(&t, __sf_tls.phase, 10);
-  put(&t, ",\"what\":");
+  put_fail(&t, ",\"event\":");
+  put_number_fail(&t, c ? c->event : 0, 10);
+  put_fail(&t, ",\"run\":");
+  put_number_fail(&t, __sf_tls.phase, 10);
+  put_fail(&t, ",\"what\":");
   put_quoted(&t, what);
   if (name) {
-    put(&t, ",\"name\":");
+    put_fail(&t, ",\"name\":");
     put_quoted(&t, name);
   } else {
     put_hex(&t, "at", at);
   }
   if (object) {
-    put(&t, ",\"object\":");
+    put_fail(&t, ",\"object\":");
     put_quoted(&t, object);
   }
   put_hex(&t, "first", first);
   put_hex(&t, "second", second);
   put_hex(&t, "tsc", tsc);
   if (later) {
-    put(&t, ",\"later\":");
-    put_number(&t, later, 10);
+    put_fail(&t, ",\"later\":");
+    put_number_fail(&t, later, 10);
   }
-  put(&t, ",\"action\":");
+  put_fail(&t, ",\"action\":");
   put_quoted(&t, action);
-  put(&t, "}");
+  put_fail(&t, "}");
   record(&t);
 }
 
@@ -230,21 +230,21 @@ const char sf_crash[] = "a run has crashed";
 SF_COLD void sf_tell_not_repaired(const char *why) {
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: not repaired: ");
-  put(&t, why);
+  put_fail(&t, "steadfast: not repaired: ");
+  put_fail(&t, why);
   say(&t);
 }
 
 SF_COLD void sf_tell_held(const char *what, const char *but) {
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: outside handlers: ");
-  put(&t, what);
-  put(&t, but);
-  put(&t, "; repaired");
+  put_fail(&t, "steadfast: outside handlers: ");
+  put_fail(&t, what);
+  put_fail(&t, but);
+  put_fail(&t, "; repaired");
   say(&t);
   put_head(&t, "harden_recovered");
-  put(&t, "\"\",\"event\":0,\"retries\":0}");
+  put_fail(&t, "\"\",\"event\":0,\"retries\":0}");
   record(&t);
 }
 
@@ -266,29 +266,29 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
     sf_syscall(1, 2, (long)(sf_second_core() ? two : text), (sf_second_core() ? sizeof two : sizeof text) - 1, 0, 0, 0);
   }
   sf_tell(what, name, at, first, second, "stopped");
-  leave(122);
+  leave_fail(122);
 }
 
 static void repaired(const struct sf_context *c, const char *what, bool number, const char *rest) {
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: handler ");
-  put(&t, c->handler->name);
-  put(&t, ", event ");
-  put_number(&t, c->event, 10);
-  put(&t, ": ");
-  put(&t, what);
+  put_fail(&t, "steadfast: handler ");
+  put_fail(&t, c->handler->name);
+  put_fail(&t, ", event ");
+  put_number_fail(&t, c->event, 10);
+  put_fail(&t, ": ");
+  put_fail(&t, what);
   if (number)
-    put_number(&t, c->retry, 10);
-  put(&t, rest);
+    put_number_fail(&t, c->retry, 10);
+  put_fail(&t, rest);
   say(&t);
   put_head(&t, "harden_recovered");
   put_quoted(&t, c->handler->name);
-  put(&t, ",\"event\":");
-  put_number(&t, c->event, 10);
-  put(&t, ",\"retries\":");
-  put_number(&t, c->retry, 10);
-  put(&t, "}");
+  put_fail(&t, ",\"event\":");
+  put_number_fail(&t, c->event, 10);
+  put_fail(&t, ",\"retries\":");
+  put_number_fail(&t, c->retry, 10);
+  put_fail(&t, "}");
   record(&t);
 }
 
@@ -301,32 +301,32 @@ SF_COLD void sf_tell_state(const char *what, uintptr_t at, uint64_t first, uint6
   const char *object = object_of(at, &offset);
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: outside handlers: ");
-  put(&t, what);
-  put(&t, " ");
-  put(&t, object);
-  put(&t, " at ");
-  put_number(&t, offset, 16);
-  put(&t, ": ");
-  put_number(&t, first, 16);
-  put(&t, " and ");
-  put_number(&t, second, 16);
-  put(&t, action[0] == 's' ? "; stopped" : "; repaired");
+  put_fail(&t, "steadfast: outside handlers: ");
+  put_fail(&t, what);
+  put_fail(&t, " ");
+  put_fail(&t, object);
+  put_fail(&t, " at ");
+  put_number_fail(&t, offset, 16);
+  put_fail(&t, ": ");
+  put_number_fail(&t, first, 16);
+  put_fail(&t, " and ");
+  put_number_fail(&t, second, 16);
+  put_fail(&t, action[0] == 's' ? "; stopped" : "; repaired");
   say(&t);
   put_head(&t, "harden_state");
   put_quoted(&t, "");
-  put(&t, ",\"what\":");
+  put_fail(&t, ",\"what\":");
   put_quoted(&t, what);
-  put(&t, ",\"object\":");
+  put_fail(&t, ",\"object\":");
   put_quoted(&t, object);
   put_hex(&t, "at", at);
   put_hex(&t, "offset", offset);
   put_hex(&t, "first", first);
   put_hex(&t, "second", second);
   put_hex(&t, "tsc", tsc);
-  put(&t, ",\"action\":");
+  put_fail(&t, ",\"action\":");
   put_quoted(&t, action);
-  put(&t, "}");
+  put_fail(&t, "}");
   record(&t);
 }
 
@@ -335,30 +335,30 @@ SF_COLD void sf_tell_between(const char *where, uint64_t first, uint64_t second)
   uint64_t tsc = __builtin_ia32_rdtsc();
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: between handlers, ");
-  put(&t, where);
-  put(&t, ": ");
-  put(&t, what);
-  put(&t, ": ");
-  put_number(&t, first, 16);
-  put(&t, " and ");
-  put_number(&t, second, 16);
-  put(&t, "; stopped");
+  put_fail(&t, "steadfast: between handlers, ");
+  put_fail(&t, where);
+  put_fail(&t, ": ");
+  put_fail(&t, what);
+  put_fail(&t, ": ");
+  put_number_fail(&t, first, 16);
+  put_fail(&t, " and ");
+  put_number_fail(&t, second, 16);
+  put_fail(&t, "; stopped");
   say(&t);
   put_head(&t, "harden_mismatch");
   put_quoted(&t, "");
-  put(&t, ",\"where\":");
+  put_fail(&t, ",\"where\":");
   put_quoted(&t, where);
-  put(&t, ",\"event\":0,\"run\":0,\"what\":");
+  put_fail(&t, ",\"event\":0,\"run\":0,\"what\":");
   put_quoted(&t, what);
   put_hex(&t, "first", first);
   put_hex(&t, "second", second);
   put_hex(&t, "tsc", tsc);
-  put(&t, ",\"action\":\"stopped\"}");
+  put_fail(&t, ",\"action\":\"stopped\"}");
   record(&t);
 }
 
-void sf_leave(int status) { leave(status); }
+void sf_leave(int status) { leave_fail(status); }
 
 void sf_differ(const char *what, uint64_t at, uint64_t first, uint64_t second) { verdict(what, NULL, at, first, second); }
 
@@ -367,21 +367,21 @@ void sf_differ_name(const char *what, const char *name, uint64_t first, uint64_t
 void sf_stop(const char *what, const char *fix) {
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: ");
-  put(&t, what);
-  put(&t, "\n  fix:   ");
-  put(&t, fix);
+  put_fail(&t, "steadfast: ");
+  put_fail(&t, what);
+  put_fail(&t, "\n  fix:   ");
+  put_fail(&t, fix);
   say(&t);
-  leave(121);
+  leave_fail(121);
 }
 
 void sf_bug(const char *what) {
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: a bug of the runtime: ");
-  put(&t, what);
+  put_fail(&t, "steadfast: a bug of the runtime: ");
+  put_fail(&t, what);
   say(&t);
-  leave(123);
+  leave_fail(123);
 }
 
 /* As addr2line takes it: from where the program was loaded, if that is not fixed. */
@@ -392,18 +392,19 @@ static uint64_t in_file(uintptr_t code) { return code - (__ehdr_start.e_type == 
 SF_API _Noreturn void __sf_refuse(const char *what, const char *where) {
   struct text t;
   t.used = 0;
-  put(&t, "steadfast: hardened code at ");
+  put_fail(&t, "steadfast: hardened code at ");
   if (where) {
-    put(&t, where);
+    put_fail(&t, where);
   } else {
     const uintptr_t *caller = *(const uintptr_t *const *)__builtin_frame_address(0);
-    put_number(&t, in_file(caller[1]) - 1, 16);
-    put(&t, " (addr2line)");
+    put_number_fail(&t, in_file(caller[1]) - 1, 16);
+    put_fail(&t, " (addr2line)");
   }
-  put(&t, " reaches ");
-  put(&t, what);
-  put(&t, "\n  fix:   harden the function, or name its class in a policy, steadfast-policy(5); `steadfast cc --coverage=json` lists more "
-          "such places");
+  put_fail(&t, " reaches ");
+  put_fail(&t, what);
+  put_fail(&t,
+           "\n  fix:   harden the function, or name its class in a policy, steadfast-policy(5); `steadfast cc --coverage=json` lists more "
+           "such places");
   say(&t);
-  leave(121);
+  leave_fail(121);
 }

@@ -51,7 +51,7 @@ SF_API int __sf_w_openat(int at, const char *path, int flags, ...) {
 }
 
 /* What this handler has written goes out after V. Asked about it before, the file would give an answer that is wrong. */
-static void not_written(int fd) {
+static void not_written_files(int fd) {
   struct sf_context *c = sf_inside("a question about a file");
   if (!FIRST)
     return;
@@ -63,19 +63,19 @@ static void not_written(int fd) {
 }
 
 SF_API off_t __sf_w_lseek(int fd, off_t to, int whence) {
-  not_written(fd);
+  not_written_files(fd);
   CALLING("lseek", sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), (uint64_t)whence), lseek(fd, to, whence));
 }
 
 SF_API int __sf_w_access(const char *path, int how) { CALLING("access", sf_mix(path_mix(path), (uint64_t)how), access(path, how)); }
 
 SF_API ssize_t __sf_w_pread(int fd, void *to, size_t n, off_t from) {
-  not_written(fd);
+  not_written_files(fd);
   READING("pread", sf_mix(sf_mix((uint64_t)fd, sf_home(to)), sf_mix(n, (uint64_t)from)), to, n, pread(fd, into, n, from));
 }
 
 SF_API int __sf_w_fstat(int fd, struct stat *to) {
-  not_written(fd);
+  not_written_files(fd);
   ASKING("fstat", sf_mix((uint64_t)fd, sf_home(to)), to, sizeof *to, fstat(fd, into));
 }
 
@@ -95,13 +95,13 @@ SF_API int __sf_w_fstatat(int at, const char *path, struct stat *to, int flags) 
 /* What names lead to. A name of the caller's own size, or one that is given memory. */
 extern char *__sf_w_strdup(const char *s);
 
-static ssize_t ended(const char *name) { return name ? (ssize_t)strlen(name) + 1 : -1; }
+static ssize_t ended_files(const char *name) { return name ? (ssize_t)strlen(name) + 1 : -1; }
 
 SF_API ssize_t __sf_w_readlink(const char *path, char *to, size_t n) {
   READING("readlink", sf_mix(sf_mix(path_mix(path), sf_home(to)), n), to, n, readlink(path, into, n));
 }
 
-static ssize_t real(const char *path, char *to) { READING("realpath", path_mix(path), to, PATH_MAX, ended(realpath(path, into))); }
+static ssize_t real(const char *path, char *to) { READING("realpath", path_mix(path), to, PATH_MAX, ended_files(realpath(path, into))); }
 
 SF_API char *__sf_w_realpath(const char *path, char *to) {
   if (!path)
@@ -112,7 +112,7 @@ SF_API char *__sf_w_realpath(const char *path, char *to) {
   return to ? to : __sf_w_strdup(name);
 }
 
-static ssize_t current(char *to, size_t n) { READING("getcwd", n, to, n, ended(getcwd(into, n))); }
+static ssize_t current(char *to, size_t n) { READING("getcwd", n, to, n, ended_files(getcwd(into, n))); }
 
 SF_API char *__sf_w_getcwd(char *to, size_t n) {
   char name[PATH_MAX];

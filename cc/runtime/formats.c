@@ -25,7 +25,7 @@ static SF_COLD void unknown(void) {
 }
 
 /* WHAT for each string, told where its pointer lies and how much of it is read at most; gives where the list ends on the stack. */
-static char *walk(const char *how, struct tag *list, void (*what)(const char **, size_t most, bool wide)) {
+static char *walk_formats(const char *how, struct tag *list, void (*what)(const char **, size_t most, bool wide)) {
 #define NEXT(type) (void)va_arg(*(va_list *)(void *)list, type)
   for (; *how; how++) {
     if (*how != '%')
@@ -109,7 +109,7 @@ static char *walk(const char *how, struct tag *list, void (*what)(const char **,
 
 void sf_format_strings(const char *how, va_list list, void (*what)(const char **, size_t, bool)) {
   struct tag own = *(const struct tag *)(const void *)list;
-  walk(how, &own, what);
+  walk_formats(how, &own, what);
 }
 
 static void to_own(const char **slot, size_t most, bool wide) {
@@ -122,7 +122,7 @@ static void to_own(const char **slot, size_t most, bool wide) {
 void sf_own_strings(struct sf_list *own, const char *how, va_list list) {
   const struct tag *of = (const struct tag *)(const void *)list;
   struct tag *mine = (struct tag *)(void *)own->list, end = *of;
-  size_t stack = (size_t)(walk(how, &end, NULL) - of->stack);
+  size_t stack = (size_t)(walk_formats(how, &end, NULL) - of->stack);
   if (stack > sizeof own->stack - 8)
     sf_stop("a handler prints a list with more than 512 bytes of arguments on the stack", "print in pieces, or outside handlers");
   sf_copy(own->saved, of->saved, SAVED_BYTES);
@@ -130,5 +130,5 @@ void sf_own_strings(struct sf_list *own, const char *how, va_list list) {
   sf_copy(to, of->stack, stack);
   *mine = (struct tag){of->gp, of->fp, to, own->saved};
   struct tag again = *mine;
-  walk(how, &again, to_own);
+  walk_formats(how, &again, to_own);
 }

@@ -53,7 +53,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint16_t sizes[SIZES];
 static int size_count;
 
-static void *reserve(uintptr_t at, size_t bytes, int accessible) {
+static void *reserve_heap(uintptr_t at, size_t bytes, int accessible) {
   long r = sf_syscall(9 /* mmap */, (long)at, (long)bytes, accessible ? 3 : 0,
                       0x22 | 0x4000 /* NORESERVE */ | (at ? 0x100000 /* FIXED_NOREPLACE */ : 0), -1, 0);
   if (r == -EEXIST || (at && r > 0 && (uintptr_t)r != at))
@@ -64,13 +64,13 @@ static void *reserve(uintptr_t at, size_t bytes, int accessible) {
   return (void *)r;
 }
 
-void *sf_state_reserve(uintptr_t at, size_t bytes, int accessible) { return reserve(at, bytes, accessible); }
+void *sf_state_reserve(uintptr_t at, size_t bytes, int accessible) { return reserve_heap(at, bytes, accessible); }
 
-static void hold(void) { pthread_mutex_lock(&lock); }
-static void release(void) { pthread_mutex_unlock(&lock); }
+static void hold_heap(void) { pthread_mutex_lock(&lock); }
+static void release_heap(void) { pthread_mutex_unlock(&lock); }
 
-__attribute__((constructor(103))) static void prepare(void) {
-  pthread_atfork(hold, release, release); /* after keeps.c's */
+__attribute__((constructor(103))) static void prepare_heap(void) {
+  pthread_atfork(hold_heap, release_heap, release_heap); /* after keeps.c's */
   for (int s = 16; s <= 64; s += 16)
     sizes[size_count++] = (uint16_t)s;
   for (int s = 64; s < SMALL; s *= 2)
@@ -79,14 +79,14 @@ __attribute__((constructor(103))) static void prepare(void) {
   for (int kind = SF_DUP; kind <= SF_CRC; kind++) {
     struct heap *h = &heaps[kind];
     h->base = h->next = h->usable = kind == SF_DUP ? SF_DUP_BASE : SF_CRC_BASE;
-    reserve(h->base, SF_KIND_BYTES, 0);
+    reserve_heap(h->base, SF_KIND_BYTES, 0);
     if (kind == SF_DUP)
-      reserve(h->base + SF_COPY, SF_KIND_BYTES, 0);
+      reserve_heap(h->base + SF_COPY, SF_KIND_BYTES, 0);
     else
-      reserve((uintptr_t)sf_check_of(h->base), SF_KIND_BYTES / SF_CELL * sizeof(uint32_t), 1);
-    reserve((uintptr_t)sf_mark_of(h->base), SF_KIND_BYTES / SF_GRAIN, 1);
-    reserve((uintptr_t)sf_sum_of(h->base), SF_KIND_BYTES / SF_GRAIN * sizeof(uint32_t), 1);
-    h->pages = reserve(0, SF_KIND_BYTES / PAGE * sizeof *h->pages, 1);
+      reserve_heap((uintptr_t)sf_check_of(h->base), SF_KIND_BYTES / SF_CELL * sizeof(uint32_t), 1);
+    reserve_heap((uintptr_t)sf_mark_of(h->base), SF_KIND_BYTES / SF_GRAIN, 1);
+    reserve_heap((uintptr_t)sf_sum_of(h->base), SF_KIND_BYTES / SF_GRAIN * sizeof(uint32_t), 1);
+    h->pages = reserve_heap(0, SF_KIND_BYTES / PAGE * sizeof *h->pages, 1);
   }
 }
 
@@ -118,11 +118,11 @@ static uintptr_t fresh(struct heap *h, int kind, size_t bytes) {
   return at;
 }
 
-static struct page *page_of(struct heap *h, uintptr_t at) { return h->pages + (at - h->base) / PAGE; }
+static struct page *page_of_heap(struct heap *h, uintptr_t at) { return h->pages + (at - h->base) / PAGE; }
 
 static void describe(struct heap *h, uintptr_t at, size_t pages) {
   for (size_t i = 0; i < pages; i++)
-    *page_of(h, at + i * PAGE) = (struct page){.size_class = LARGE, .index = (uint32_t)i, .count = (uint32_t)pages};
+    *page_of_heap(h, at + i * PAGE) = (struct page){.size_class = LARGE, .index = (uint32_t)i, .count = (uint32_t)pages};
 }
 
 static uintptr_t take_large(struct heap *h, int kind, size_t pages) {
@@ -175,7 +175,7 @@ void *sf_heap_take(enum sf_kind kind, size_t alignment, size_t bytes) {
       uintptr_t run = fresh(h, (int)kind, RUN);
       if (run) {
         for (size_t i = 0; i < RUN / PAGE; i++)
-          *page_of(h, run + i * PAGE) = (struct page){.size_class = (uint8_t)(1 + size_class), .index = (uint32_t)i};
+          *page_of_heap(h, run + i * PAGE) = (struct page){.size_class = (uint8_t)(1 + size_class), .index = (uint32_t)i};
         if (kind == SF_CRC)
           first_checks(run, RUN);
         for (size_t k = RUN / sizes[size_class]; k-- > 0;) {
@@ -201,10 +201,10 @@ void *sf_heap_take(enum sf_kind kind, size_t alignment, size_t bytes) {
 
 struct sf_span sf_heap_block(uintptr_t at) {
   struct heap *h = &heaps[at >= SF_CRC_BASE];
-  struct page *p = page_of(h, at);
+  struct page *p = page_of_heap(h, at);
   if (p->size_class == LARGE) {
     uintptr_t begin = (at & ~(PAGE - 1)) - p->index * PAGE;
-    return (struct sf_span){begin, page_of(h, begin)->count * PAGE};
+    return (struct sf_span){begin, page_of_heap(h, begin)->count * PAGE};
   }
   if (p->size_class == 0)
     return (struct sf_span){0};
@@ -228,7 +228,7 @@ void sf_heap_free(void *p) {
   if (b.at != at || b.length == 0)
     sf_differ("memory is freed that was not given out", at, b.at, b.length);
   sf_kept_end(b);
-  struct page *page = page_of(h, at);
+  struct page *page = page_of_heap(h, at);
   if (page->size_class == LARGE) {
     if (h->large_count == h->large_room)
       h->free_large = longer(h->free_large, sizeof *h->free_large, &h->large_room);

@@ -21,9 +21,9 @@ static size_t room;
 
 /* A child of fork has none of the threads that may hold it. What is registered first is taken last: after heap.c's lock, as
    sf_kept_end takes it. */
-static void hold(void) { pthread_mutex_lock(&lock); }
-static void release(void) { pthread_mutex_unlock(&lock); }
-__attribute__((constructor(102))) static void watch_forks(void) { pthread_atfork(hold, release, release); }
+static void hold_keeps(void) { pthread_mutex_lock(&lock); }
+static void release_keeps(void) { pthread_mutex_unlock(&lock); }
+__attribute__((constructor(102))) static void watch_forks_keeps(void) { pthread_atfork(hold_keeps, release_keeps, release_keeps); }
 
 /* The first that ends behind an address. */
 static size_t from(uintptr_t at) {
@@ -38,7 +38,7 @@ static size_t from(uintptr_t at) {
   return low;
 }
 
-static void take_out(size_t first, size_t end) {
+static void take_out_keeps(size_t first, size_t end) {
   for (size_t i = end; i < count; i++)
     kept[first + i - end] = kept[i];
   count -= end - first;
@@ -64,7 +64,7 @@ SF_API void __sf_state_keeps(const void *p, size_t length) {
     uintptr_t high = kept[end].at + kept[end].length, mine = added.at + added.length;
     added = (struct sf_span){low, (high > mine ? high : mine) - low};
   }
-  take_out(first, end);
+  take_out_keeps(first, end);
   if (count == room) {
     size_t more = room ? 2 * room : 4096 / sizeof *kept;
     struct sf_span *longer = sf_map(more * sizeof *kept);
@@ -94,7 +94,7 @@ void sf_kept_end(struct sf_span block) {
     sf_copy((void *)(kept[end].at + SF_COPY), (void *)kept[end].at, kept[end].length);
     sf_state_written(kept[end].at, kept[end].length);
   }
-  take_out(first, end);
+  take_out_keeps(first, end);
   pthread_mutex_unlock(&lock);
 }
 

@@ -19,7 +19,7 @@ SF_API const int __sf_late_next = 1;
 struct iovec;
 struct msghdr;
 
-static long asked(long number, long a, long b, long c, long d, long e, long f) {
+static long asked_late_calls(long number, long a, long b, long c, long d, long e, long f) {
   /* What a handler has put down is leaving: that an earlier part of it failed is not this part's error. */
   if (unlikely(__sf_own && __sf_own->leaves)) {
     long r = sf_syscall(number, a, b, c, d, e, f);
@@ -39,15 +39,21 @@ static long asked(long number, long a, long b, long c, long d, long e, long f) {
   return r;
 }
 
-SF_API ssize_t write(int fd, const void *from, size_t n) { return asked(SYS_write, fd, (long)from, (long)n, 0, 0, 0); }
-SF_API ssize_t pwrite(int fd, const void *from, size_t n, off_t at) { return asked(SYS_pwrite64, fd, (long)from, (long)n, at, 0, 0); }
-SF_API ssize_t pwrite64(int fd, const void *from, size_t n, off_t at) { return asked(SYS_pwrite64, fd, (long)from, (long)n, at, 0, 0); }
-SF_API ssize_t writev(int fd, const struct iovec *v, int n) { return asked(SYS_writev, fd, (long)v, n, 0, 0, 0); }
-SF_API ssize_t send(int fd, const void *from, size_t n, int flags) { return asked(SYS_sendto, fd, (long)from, (long)n, flags, 0, 0); }
-SF_API ssize_t sendto(int fd, const void *from, size_t n, int flags, const void *to, unsigned length) {
-  return asked(SYS_sendto, fd, (long)from, (long)n, flags, (long)to, length);
+SF_API ssize_t write(int fd, const void *from, size_t n) { return asked_late_calls(SYS_write, fd, (long)from, (long)n, 0, 0, 0); }
+SF_API ssize_t pwrite(int fd, const void *from, size_t n, off_t at) {
+  return asked_late_calls(SYS_pwrite64, fd, (long)from, (long)n, at, 0, 0);
 }
-SF_API ssize_t sendmsg(int fd, const struct msghdr *m, int flags) { return asked(SYS_sendmsg, fd, (long)m, flags, 0, 0, 0); }
-SF_API int fsync(int fd) { return (int)asked(SYS_fsync, fd, 0, 0, 0, 0, 0); }
-SF_API int fdatasync(int fd) { return (int)asked(SYS_fdatasync, fd, 0, 0, 0, 0, 0); }
-SF_API int close(int fd) { return (int)asked(SYS_close, fd, 0, 0, 0, 0, 0); }
+SF_API ssize_t pwrite64(int fd, const void *from, size_t n, off_t at) {
+  return asked_late_calls(SYS_pwrite64, fd, (long)from, (long)n, at, 0, 0);
+}
+SF_API ssize_t writev(int fd, const struct iovec *v, int n) { return asked_late_calls(SYS_writev, fd, (long)v, n, 0, 0, 0); }
+SF_API ssize_t send(int fd, const void *from, size_t n, int flags) {
+  return asked_late_calls(SYS_sendto, fd, (long)from, (long)n, flags, 0, 0);
+}
+SF_API ssize_t sendto(int fd, const void *from, size_t n, int flags, const void *to, unsigned length) {
+  return asked_late_calls(SYS_sendto, fd, (long)from, (long)n, flags, (long)to, length);
+}
+SF_API ssize_t sendmsg(int fd, const struct msghdr *m, int flags) { return asked_late_calls(SYS_sendmsg, fd, (long)m, flags, 0, 0, 0); }
+SF_API int fsync(int fd) { return (int)asked_late_calls(SYS_fsync, fd, 0, 0, 0, 0, 0); }
+SF_API int fdatasync(int fd) { return (int)asked_late_calls(SYS_fdatasync, fd, 0, 0, 0, 0, 0); }
+SF_API int close(int fd) { return (int)asked_late_calls(SYS_close, fd, 0, 0, 0, 0, 0); }

@@ -70,7 +70,7 @@ static void thread_end(void *of) {
   atomic_store(&c->alive, 0); /* another thread may take it from here on */
 }
 
-__attribute__((constructor(104))) static void prepare(void) {
+__attribute__((constructor(104))) static void prepare_libc(void) {
   if (pthread_key_create(&ends, thread_end) != 0)
     sf_stop("a key for thread-specific data is needed, none is left", "use fewer keys (PTHREAD_KEYS_MAX)");
 }
@@ -110,7 +110,7 @@ void sf_stack_bounds(uintptr_t *low, uintptr_t *high) {
 
 /* Memory. */
 
-static void *given(struct sf_context *c, const char *name, uint64_t arguments, void *(*make)(size_t, size_t), size_t a, size_t b) {
+static void *given_libc(struct sf_context *c, const char *name, uint64_t arguments, void *(*make)(size_t, size_t), size_t a, size_t b) {
   void *p;
   if (FIRST) {
     p = make(a, b);
@@ -135,29 +135,29 @@ static void *make_memalign(size_t a, size_t b) { return memalign(a, b); }
 
 SF_API void *__sf_w_malloc(size_t n) {
   INSIDE;
-  return given(c, name_memory, n, make_malloc, n, 0);
+  return given_libc(c, name_memory, n, make_malloc, n, 0);
 }
 
 SF_API void *__sf_w_calloc(size_t n, size_t size) {
   INSIDE;
-  return given(c, name_memory, sf_mix(n, size), make_calloc, n, size);
+  return given_libc(c, name_memory, sf_mix(n, size), make_calloc, n, size);
 }
 
 SF_API void *__sf_w_aligned_alloc(size_t alignment, size_t size) {
   INSIDE;
-  return given(c, name_memory, sf_mix(alignment, size), make_aligned, alignment, size);
+  return given_libc(c, name_memory, sf_mix(alignment, size), make_aligned, alignment, size);
 }
 
 SF_API void *__sf_w_memalign(size_t alignment, size_t size) {
   INSIDE;
-  return given(c, name_memory, sf_mix(alignment, size), make_memalign, alignment, size);
+  return given_libc(c, name_memory, sf_mix(alignment, size), make_memalign, alignment, size);
 }
 
 SF_API int __sf_w_posix_memalign(void **out, size_t alignment, size_t size) {
   INSIDE;
   if (alignment < sizeof(void *) || (alignment & (alignment - 1)))
     return EINVAL;
-  void *p = given(c, name_memory, sf_mix(alignment, size), make_memalign, alignment, size);
+  void *p = given_libc(c, name_memory, sf_mix(alignment, size), make_memalign, alignment, size);
   if (!p)
     return ENOMEM;
   LOGGED(out, sizeof *out, *out = p);
@@ -319,7 +319,7 @@ SF_API int __sf_w_getrusage(int who, struct rusage *to) {
 }
 
 /* An address and its length, which goes in as the room and comes out as what was needed. */
-static int address(const char *name, int (*ask)(int, struct sockaddr *, socklen_t *), int fd, void *to, socklen_t *length) {
+static int address_libc(const char *name, int (*ask)(int, struct sockaddr *, socklen_t *), int fd, void *to, socklen_t *length) {
   INSIDE;
   struct kept {
     socklen_t length;
@@ -349,8 +349,8 @@ static int address(const char *name, int (*ask)(int, struct sockaddr *, socklen_
 static int ask_own(int fd, struct sockaddr *a, socklen_t *n) { return getsockname(fd, a, n); }
 static int ask_peer(int fd, struct sockaddr *a, socklen_t *n) { return getpeername(fd, a, n); }
 
-SF_API int __sf_w_getsockname(int fd, void *to, socklen_t *length) { return address("getsockname", ask_own, fd, to, length); }
-SF_API int __sf_w_getpeername(int fd, void *to, socklen_t *length) { return address("getpeername", ask_peer, fd, to, length); }
+SF_API int __sf_w_getsockname(int fd, void *to, socklen_t *length) { return address_libc("getsockname", ask_own, fd, to, length); }
+SF_API int __sf_w_getpeername(int fd, void *to, socklen_t *length) { return address_libc("getpeername", ask_peer, fd, to, length); }
 
 SF_API time_t __sf_w_time(time_t *to) {
   INSIDE;
@@ -435,7 +435,7 @@ void sf_check_leaving(struct sf_context *c) {
    would then be waited for: so no more than has room, by three quarters of what the kernel counts as free (it counts what
    it keeps beside the bytes as well). What is left free then is less than the third at which it calls a socket writable:
    a program that waits for an edge of that gets one. */
-static size_t room(struct sf_context *c, int fd, int flags, size_t n) {
+static size_t room_libc(struct sf_context *c, int fd, int flags, size_t n) {
   uint32_t memory[SK_MEMINFO_VARS] = {0};
   socklen_t size = sizeof memory;
   if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0)
@@ -491,7 +491,7 @@ static ssize_t taken(struct sf_context *c, const char *name, int fd, int flags, 
   struct sf_record *r;
   if (FIRST) {
     r = sf_record(c, name, mix, 0);
-    r->result = room(c, fd, flags, n);
+    r->result = room_libc(c, fd, flags, n);
   } else {
     r = sf_replay(c, name, mix);
   }
@@ -512,7 +512,7 @@ static void ask_for_room(struct sf_context *c) {
   c->full = false;
 }
 
-static void keep(struct sf_context *c, const char *name, struct output to, const void *bytes, size_t n) {
+static void keep_libc(struct sf_context *c, const char *name, struct output to, const void *bytes, size_t n) {
   uint64_t mix = sf_mix(sf_mix((uint64_t)to.fd, (uint64_t)to.flags), sf_mix((uint64_t)to.file, n));
   struct sf_record *r = FIRST ? sf_record(c, name, mix, n) : sf_replay(c, name, mix);
   if (FIRST)
@@ -528,7 +528,7 @@ static void keep(struct sf_context *c, const char *name, struct output to, const
 #define OF_A_PATH (-2) /* the bytes are a path, which is to go */
 #define OF_THE_LOG (-3) /* and below: a line for syslog, with its priority */
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t least_libc(size_t a, size_t b) { return a < b ? a : b; }
 
 /* A message in pieces, and where it goes. The address lies behind the bytes. */
 static ssize_t keep_message(const char *name, int fd, int flags, const struct iovec *v, size_t count, const void *to, size_t length) {
@@ -545,7 +545,7 @@ static ssize_t keep_message(const char *name, int fd, int flags, const struct io
   if (FIRST) {
     struct sf_record *r = sf_record(c, name, mix, n + length);
     for (size_t i = 0; i < count; at += piece, i++)
-      sf_copy(sf_data(r) + at, sf_own(v[i].iov_base), piece = least(v[i].iov_len, n - at));
+      sf_copy(sf_data(r) + at, sf_own(v[i].iov_base), piece = least_libc(v[i].iov_len, n - at));
     sf_copy(sf_data(r) + n, to, length);
     put_down(c, name, r, way);
     return (ssize_t)n;
@@ -553,18 +553,18 @@ static ssize_t keep_message(const char *name, int fd, int flags, const struct io
   struct sf_record *r = sf_replay(c, name, mix);
   bool same = r->length == n + length && sf_equal(sf_data(r) + n, to, length);
   for (size_t i = 0; same && i < count; at += piece, i++)
-    same = sf_equal(sf_data(r) + at, sf_own(v[i].iov_base), piece = least(v[i].iov_len, n - at));
+    same = sf_equal(sf_data(r) + at, sf_own(v[i].iov_base), piece = least_libc(v[i].iov_len, n - at));
   if (unlikely(!same))
     sf_differ_name("the runs write different bytes with", name, r->length, n + length);
   put_down(c, name, r, way);
   at = 0;
   for (size_t i = 0; i < count; at += piece, i++)
-    c->leaving = sf_crc32c(c->leaving, sf_own(v[i].iov_base), piece = least(v[i].iov_len, n - at));
+    c->leaving = sf_crc32c(c->leaving, sf_own(v[i].iov_base), piece = least_libc(v[i].iov_len, n - at));
   c->leaving = sf_crc32c(c->leaving, to, length);
   return (ssize_t)n;
 }
 
-static void leave(const struct sf_deferred *d, struct sf_record *r) {
+static void leave_libc(const struct sf_deferred *d, struct sf_record *r) {
   int fd = (int)d->arguments[0], flags = (int)d->arguments[1];
   FILE *file = (FILE *)d->arguments[2];
   const uint8_t *bytes = sf_data(r);
@@ -612,7 +612,7 @@ SF_API ssize_t __sf_w_write(int fd, const void *from, size_t n) {
   INSIDE;
   ssize_t some = taken(c, "write", fd, -1, n);
   if (some >= 0)
-    keep(c, "write", (struct output){.fd = fd, .flags = -1}, from, (size_t)some);
+    keep_libc(c, "write", (struct output){.fd = fd, .flags = -1}, from, (size_t)some);
   return some;
 }
 
@@ -620,7 +620,7 @@ SF_API ssize_t __sf_w_send(int fd, const void *from, size_t n, int flags) {
   INSIDE;
   ssize_t some = taken(c, "send", fd, flags, n);
   if (some >= 0)
-    keep(c, "send", (struct output){.fd = fd, .flags = flags}, from, (size_t)some);
+    keep_libc(c, "send", (struct output){.fd = fd, .flags = flags}, from, (size_t)some);
   return some;
 }
 
@@ -638,7 +638,7 @@ SF_API ssize_t __sf_w_sendmsg(int fd, const struct msghdr *m, int flags) {
 /* Reported as done; that the file was not there is not seen. */
 SF_API int __sf_w_unlink(const char *path) {
   INSIDE;
-  keep(c, "unlink", (struct output){.fd = -1, .flags = OF_A_PATH}, path, strlen(path) + 1);
+  keep_libc(c, "unlink", (struct output){.fd = -1, .flags = OF_A_PATH}, path, strlen(path) + 1);
   return 0;
 }
 
@@ -651,10 +651,10 @@ SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
     all += (ssize_t)v[i].iov_len;
   ssize_t some = taken(c, "writev", fd, -1, (size_t)all);
   for (ssize_t i = 0, left = some, piece; left > 0; i++, left -= piece) {
-    piece = (ssize_t)least(v[i].iov_len, (size_t)left);
+    piece = (ssize_t)least_libc(v[i].iov_len, (size_t)left);
     if (sf_async())
       __sf_async.reads(v[i].iov_base, (size_t)piece);
-    keep(c, "writev", (struct output){.fd = fd, .flags = -1}, sf_own(v[i].iov_base), (size_t)piece);
+    keep_libc(c, "writev", (struct output){.fd = fd, .flags = -1}, sf_own(v[i].iov_base), (size_t)piece);
   }
   return some;
 }
@@ -664,20 +664,20 @@ SF_API size_t __sf_w_fwrite(const void *from, size_t size, size_t n, FILE *file)
   if (sf_async())
     __sf_async.reads(from, size * n);
   if (size && n)
-    keep(c, "fwrite", (struct output){.file = file}, from, size * n);
+    keep_libc(c, "fwrite", (struct output){.file = file}, from, size * n);
   return size ? n : 0;
 }
 
 SF_API int __sf_w_fputs(const char *s, FILE *file) {
   INSIDE;
-  keep(c, "fputs", (struct output){.file = file}, s, strlen(s));
+  keep_libc(c, "fputs", (struct output){.file = file}, s, strlen(s));
   return 1;
 }
 
 SF_API int __sf_w_fputc(int byte, FILE *file) {
   INSIDE;
   char b = (char)byte;
-  keep(c, "fputc", (struct output){.file = file}, &b, 1);
+  keep_libc(c, "fputc", (struct output){.file = file}, &b, 1);
   return (unsigned char)b;
 }
 
@@ -702,12 +702,12 @@ static int print_to(const char *name, struct output to, const char *format, va_l
     return n;
   }
   if ((size_t)n < sizeof small) {
-    keep(c, name, to, small, (size_t)n);
+    keep_libc(c, name, to, small, (size_t)n);
   } else {
     struct sf_buffer big = {0};
     char *text = sf_grow(&big, (size_t)n + 1);
     vsnprintf(text, (size_t)n + 1, format, copy);
-    keep(c, name, to, text, (size_t)n);
+    keep_libc(c, name, to, text, (size_t)n);
     sf_unmap(big.base, big.size);
   }
   va_end(copy);
@@ -757,7 +757,7 @@ SF_API void __sf_w_perror(const char *s) {
   INSIDE;
   char line[256];
   int n = snprintf(line, sizeof line, "%s%s%s\n", s ? s : "", s && *s ? ": " : "", strerrordesc_np(errno));
-  keep(c, "perror", (struct output){.file = stderr}, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+  keep_libc(c, "perror", (struct output){.file = stderr}, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
 /* The results of these are looked at when they happen: bytes that were said to be written may be lost by them. */
@@ -766,7 +766,7 @@ static void flushes(FILE *file) {
     sf_late_lost("fflush", "a stream", errno);
 }
 
-static void closes(int fd) {
+static void closes_libc(int fd) {
   sf_late_closed(fd);
   if (close(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
     sf_late_failed("close", -1, errno, 0, 0);
@@ -787,7 +787,7 @@ SF_API int __sf_w_close(int fd) {
   INSIDE;
   int owed = owes(c, "close", fd);
   uint64_t a[1] = {(uint64_t)fd};
-  __sf_defer("close", (void *)closes, 1, a);
+  __sf_defer("close", (void *)closes_libc, 1, a);
   return owed && &__sf_late_next ? -1 : 0;
 }
 
@@ -816,7 +816,7 @@ void sf_commit_effects(struct sf_context *c) {
     c->leaves = true;
   for (; n; n--, d++) {
     if (d->data)
-      leave(d, (struct sf_record *)(c->queue.base + d->data - 1));
+      leave_libc(d, (struct sf_record *)(c->queue.base + d->data - 1));
     else if (d->last)
       last += d->last == 1;
     else

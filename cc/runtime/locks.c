@@ -64,11 +64,11 @@ static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylo
    looked up in one of our own. */
 static __thread pthread_once_t probe;
 static __thread int at_it, finished;
-static void look(void) { at_it = *(volatile int *)&probe; }
+static void look_locks(void) { at_it = *(volatile int *)&probe; }
 
 static void look_up(void) {
   probe = PTHREAD_ONCE_INIT;
-  pthread_once(&probe, look);
+  pthread_once(&probe, look_locks);
   finished = *(volatile int *)&probe;
 }
 
@@ -251,7 +251,7 @@ void sf_locks_resolve(struct sf_context *c) {
 }
 
 /* R3, R8. */
-static int take(struct sf_context *c, const char *name, void *lock, uint32_t kind, taker take, const void *until) {
+static int take_locks(struct sf_context *c, const char *name, void *lock, uint32_t kind, taker take, const void *until) {
   struct sf_lock *l = lock_of(c, lock);
   if (!FIRST) {
     int r = (int)sf_replay(c, name, (uint64_t)lock)->result;
@@ -325,7 +325,7 @@ void sf_lock_shown(struct sf_context *c, const void *lock, bool shown) {
 }
 
 /* R4, R9. */
-static int release(struct sf_context *c, void *lock, uint32_t kind) {
+static int release_locks(struct sf_context *c, void *lock, uint32_t kind) {
   struct sf_lock *l = own_lock(c, lock, kind);
   if (unlikely(!l || l->count == 0))
     sf_differ("a lock is released that this thread does not hold", (uint64_t)lock, 0, 0);
@@ -374,7 +374,7 @@ static bool is_ours(struct sf_context *c, const struct sf_lock *l) {
 }
 
 /* Each word of the list on its own side: what changes by one bit changes the sum. */
-static uint64_t sum_of(const struct sf_context *c) {
+static uint64_t sum_of_locks(const struct sf_context *c) {
   const struct sf_lock *l = (const struct sf_lock *)c->locks.base;
   uint64_t sum = c->locks.used;
   for (size_t n = c->locks.used / sizeof *l; n; n--, l++) {
@@ -390,7 +390,7 @@ static uint64_t sum_of(const struct sf_context *c) {
 void sf_locks_hold(struct sf_context *c) {
   if (!SF_CHECKED(LOCKS))
     return;
-  uint64_t sum = c->locks.size && c->locks.used > c->locks.size ? ~c->locks_sum : sum_of(c);
+  uint64_t sum = c->locks.size && c->locks.used > c->locks.size ? ~c->locks_sum : sum_of_locks(c);
   if (likely(sum == c->locks_sum))
     return;
   c->rolling = 1; /* validated: nothing is put back */
@@ -408,7 +408,7 @@ void sf_locks_check(struct sf_context *c) {
     }
   }
   if (SF_CHECKED(LOCKS))
-    c->locks_sum = sum_of(c);
+    c->locks_sum = sum_of_locks(c);
 }
 
 void sf_locks_forget(struct sf_context *c) {
@@ -421,7 +421,7 @@ void sf_locks_forget(struct sf_context *c) {
   publish(c, 0, n);
 }
 
-static void give_back(struct sf_lock *l) {
+static void give_back_locks(struct sf_lock *l) {
   int r = l->kind == MUTEX  ? pthread_mutex_unlock(l->lock)
           : l->kind == SPIN ? pthread_spin_unlock(l->lock)
           : l->kind == ONCE ? (leave_once(l->lock), 0)
@@ -443,7 +443,7 @@ void sf_locks_release(struct sf_context *c) {
                            : pthread_rwlock_wrlock(l[i].lock));
     l[i].made = 0;
     while (l[i].held > l[i].count)
-      give_back(&l[i]);
+      give_back_locks(&l[i]);
     if (l[i].held)
       l[kept++] = l[i];
   }
@@ -451,15 +451,15 @@ void sf_locks_release(struct sf_context *c) {
   publish(c, 0, n);
 }
 
-#define LOCK(NAME, KIND, TAKER, ...)                \
-  SF_API int __sf_w_##NAME(void *lock) {            \
-    INSIDE;                                         \
-    return take(c, #NAME, lock, KIND, TAKER, NULL); \
+#define LOCK(NAME, KIND, TAKER, ...)                      \
+  SF_API int __sf_w_##NAME(void *lock) {                  \
+    INSIDE;                                               \
+    return take_locks(c, #NAME, lock, KIND, TAKER, NULL); \
   }
 #define UNLOCK(NAME, KIND)               \
   SF_API int __sf_w_##NAME(void *lock) { \
     INSIDE;                              \
-    return release(c, lock, KIND);       \
+    return release_locks(c, lock, KIND); \
   }
 LOCK(pthread_mutex_lock, MUTEX, take_mutex)
 LOCK(pthread_mutex_trylock, MUTEX, try_mutex)
@@ -475,7 +475,7 @@ UNLOCK(pthread_spin_unlock, SPIN)
 
 SF_API int __sf_w_pthread_mutex_timedlock(void *lock, const struct timespec *until) {
   INSIDE;
-  return take(c, "pthread_mutex_timedlock", lock, MUTEX, timed_mutex, until);
+  return take_locks(c, "pthread_mutex_timedlock", lock, MUTEX, timed_mutex, until);
 }
 
 /* Making and unmaking locks. */
@@ -571,11 +571,11 @@ static bool is_done_here(struct sf_context *c, const pthread_once_t *control) {
 
 SF_API int __sf_w_pthread_once(pthread_once_t *control, void (*routine)(void)) {
   INSIDE;
-  if (is_done_here(c, control) || take(c, "pthread_once", control, ONCE, take_once, NULL) != 0)
+  if (is_done_here(c, control) || take_locks(c, "pthread_once", control, ONCE, take_once, NULL) != 0)
     return 0;
   ((void (*)(void))__sf_clone((void *)routine, "pthread_once"))();
   __sf_defer("pthread_once", (void *)done, 1, (uint64_t[]){(uint64_t)control});
-  return release(c, control, ONCE);
+  return release_locks(c, control, ONCE);
 }
 
 SF_API void __sf_w_call_once(once_flag *control, void (*routine)(void)) { (void)__sf_w_pthread_once((pthread_once_t *)control, routine); }
@@ -587,22 +587,22 @@ static int c11(int failed) {
 
 SF_API int __sf_w_mtx_lock(void *lock) {
   INSIDE;
-  return c11(take(c, "mtx_lock", lock, MUTEX, take_mutex, NULL));
+  return c11(take_locks(c, "mtx_lock", lock, MUTEX, take_mutex, NULL));
 }
 
 SF_API int __sf_w_mtx_trylock(void *lock) {
   INSIDE;
-  return c11(take(c, "mtx_trylock", lock, MUTEX, try_mutex, NULL));
+  return c11(take_locks(c, "mtx_trylock", lock, MUTEX, try_mutex, NULL));
 }
 
 SF_API int __sf_w_mtx_timedlock(void *lock, const struct timespec *until) {
   INSIDE;
-  return c11(take(c, "mtx_timedlock", lock, MUTEX, timed_mutex, until));
+  return c11(take_locks(c, "mtx_timedlock", lock, MUTEX, timed_mutex, until));
 }
 
 SF_API int __sf_w_mtx_unlock(void *lock) {
   INSIDE;
-  return release(c, lock, MUTEX);
+  return release_locks(c, lock, MUTEX);
 }
 
 SF_API int __sf_w_mtx_init(mtx_t *lock, int type) {

@@ -148,7 +148,7 @@ void sf_commit_outputs(struct sf_context *c) {
 }
 
 /* Whether the handler has written somewhere in [low, high). */
-static bool touched(struct sf_context *c, uintptr_t low, uintptr_t high) {
+static bool touched_messages(struct sf_context *c, uintptr_t low, uintptr_t high) {
   for (size_t i = 0; i < c->count; i++)
     if (word_of(&c->entries[i]) + 8 > low && word_of(&c->entries[i]) < high)
       return true;
@@ -176,7 +176,7 @@ static bool written_whole(struct sf_context *c, uintptr_t low, uintptr_t high) {
 void sf_finish_outputs(struct sf_context *c) {
   struct sf_part *p = (struct sf_part *)c->parts.base, *end = p + c->parts.used / sizeof *p;
   for (; p != end; p++) {
-    if (p->kind != SF_PART_NAMED || (p->length > SHORT && !touched(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length)))
+    if (p->kind != SF_PART_NAMED || (p->length > SHORT && !touched_messages(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length)))
       continue;
     uint32_t crc = sf_crc32c(0, sf_own((void *)p->bytes), p->length);
     if (unlikely(crc != p->crc) && written_whole(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length))
@@ -189,7 +189,7 @@ void sf_check_message(struct sf_context *c, const struct sf_message *m) {
   uintptr_t low = (uintptr_t)m->bytes, high = low + m->length;
   const uint8_t *bytes = m->bytes;
   size_t mark = c->arena.used;
-  if (touched(c, low, high)) {
+  if (touched_messages(c, low, high)) {
     uint8_t *copy = sf_grow(&c->arena, m->length);
     sf_copy(copy, m->bytes, m->length);
     /* Backwards, as in put_back: the oldest value wins. Only what lies in the message is looked at: a handler may have

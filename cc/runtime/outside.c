@@ -33,18 +33,18 @@ static void after(const void *to, size_t n) {
   if (n && kept(to))
     __sf_state_written(to, n);
 }
-static void look(const void *from, size_t n) {
+static void look_outside(const void *from, size_t n) {
   if (n && kept(from))
     __sf_state_read(from, n);
 }
-static void room(const void *to, size_t n) {
+static void room_outside(const void *to, size_t n) {
   if (n && kept(to))
     __sf_state_room(to, n);
 }
 
 /* A call that writes at most ROOM bytes to TO, of which DID were. FILLS: nobody says how many. */
 #define WRITES(TYPE, TO, ROOM, CALL, DID) CALLS(before, TYPE, TO, ROOM, CALL, DID)
-#define FILLS(TYPE, TO, ROOM, CALL) CALLS(room, TYPE, TO, ROOM, CALL, ROOM)
+#define FILLS(TYPE, TO, ROOM, CALL) CALLS(room_outside, TYPE, TO, ROOM, CALL, ROOM)
 #define CALLS(BEFORE, TYPE, TO, ROOM, CALL, DID) \
   BEFORE(TO, ROOM);                              \
   TYPE r = CALL;                                 \
@@ -54,15 +54,15 @@ static void room(const void *to, size_t n) {
   return r
 
 SF_API void *__sf_s_memcpy(void *to, const void *from, size_t n) {
-  look(from, n);
+  look_outside(from, n);
   WRITES(void *, to, n, memcpy(to, from, n), n);
 }
 SF_API void *__sf_s_memmove(void *to, const void *from, size_t n) {
-  look(from, n);
+  look_outside(from, n);
   WRITES(void *, to, n, memmove(to, from, n), n);
 }
 SF_API void *__sf_s_carry_move(void *to, const void *from, size_t n) {
-  look(from, n);
+  look_outside(from, n);
   WRITES(void *, to, n, __sf_carry_move(to, from, n), n);
 }
 SF_API void *__sf_s_memset(void *to, int byte, size_t n) { WRITES(void *, to, n, memset(to, byte, n), n); }
@@ -93,7 +93,7 @@ SF_API char *__sf_s_strcpy_chk(char *to, const char *from, size_t room) {
   return __sf_s_strcpy(to, from);
 }
 SF_API char *__sf_s_strncpy(char *to, const char *from, size_t n) {
-  look(from, strnlen(from, n));
+  look_outside(from, strnlen(from, n));
   WRITES(char *, to, n, strncpy(to, from, n), n);
 }
 SF_API char *__sf_s_strncpy_chk(char *to, const char *from, size_t n, size_t room) {
@@ -107,7 +107,7 @@ SF_API char *__sf_s_strcat(char *to, const char *from) {
 }
 SF_API char *__sf_s_strncat(char *to, const char *from, size_t n) {
   size_t had = strlen(to), more = strnlen(from, n);
-  look(to, had);
+  look_outside(to, had);
   __sf_s_memcpy(to + had, from, more);
   __sf_s_memset(to + had + more, 0, 1);
   return to;
@@ -124,7 +124,7 @@ SF_API char *__sf_s_strncat_chk(char *to, const char *from, size_t n, size_t roo
   return __sf_s_strncat(to, from, n);
 }
 
-static int format(char *to, size_t room, const char *how, va_list list) {
+static int format_outside(char *to, size_t room, const char *how, va_list list) {
   if (!kept(to))
     return vsnprintf(to, room, how, list);
   char small[1024];
@@ -138,32 +138,32 @@ static int format(char *to, size_t room, const char *how, va_list list) {
   __sf_s_memcpy(to, small, length + 1);
   return n;
 }
-#define PRINTS(NAME, PARAMETERS, ROOM)   \
-  SF_API int __sf_s_##NAME PARAMETERS {  \
-    va_list list;                        \
-    va_start(list, how);                 \
-    int n = format(to, ROOM, how, list); \
-    va_end(list);                        \
-    return n;                            \
+#define PRINTS(NAME, PARAMETERS, ROOM)           \
+  SF_API int __sf_s_##NAME PARAMETERS {          \
+    va_list list;                                \
+    va_start(list, how);                         \
+    int n = format_outside(to, ROOM, how, list); \
+    va_end(list);                                \
+    return n;                                    \
   }
 PRINTS(snprintf, (char *to, size_t room, const char *how, ...), room)
 PRINTS(sprintf, (char *to, const char *how, ...), SIZE_MAX >> 1)
 PRINTS(snprintf_chk, (char *to, size_t room, int flag, size_t size, const char *how, ...), ((void)flag, room <= size ? room : size))
 PRINTS(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), ((void)flag, size < SIZE_MAX >> 1 ? size : SIZE_MAX >> 1))
-SF_API int __sf_s_vsnprintf(char *to, size_t room, const char *how, va_list list) { return format(to, room, how, list); }
+SF_API int __sf_s_vsnprintf(char *to, size_t room, const char *how, va_list list) { return format_outside(to, room, how, list); }
 SF_API int __sf_s_vsnprintf_chk(char *to, size_t room, int flag, size_t size, const char *how, va_list list) {
   (void)flag;
-  return format(to, room <= size ? room : size, how, list);
+  return format_outside(to, room <= size ? room : size, how, list);
 }
 
 /* The end of a word is a byte that is written; the library's own would go through one pointer and not tell where. */
 SF_API char *__sf_s_strtok_r(char *s, const char *of, char **rest) {
   if (!s) {
-    look(rest, sizeof *rest);
+    look_outside(rest, sizeof *rest);
     s = *rest;
   }
-  look(s, strlen(s) + 1);
-  look(of, strlen(of) + 1);
+  look_outside(s, strlen(s) + 1);
+  look_outside(of, strlen(of) + 1);
   s += strspn(s, of);
   char *end = s + strcspn(s, of), *next = *end ? end + 1 : end;
   if (*end)
@@ -174,17 +174,17 @@ SF_API char *__sf_s_strtok_r(char *s, const char *of, char **rest) {
 
 /* Input. */
 #define GOT(r) ((r) > 0 ? (size_t)(r) : 0)
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t least_outside(size_t a, size_t b) { return a < b ? a : b; }
 SF_API ssize_t __sf_s_read(int fd, void *to, size_t n) { WRITES(ssize_t, to, n, read(fd, to, n), GOT(r)); }
 SF_API ssize_t __sf_s_pread(int fd, void *to, size_t n, long at) { WRITES(ssize_t, to, n, pread(fd, to, n, at), GOT(r)); }
 SF_API ssize_t __sf_s_recv(int fd, void *to, size_t n, int flags) {
-  WRITES(ssize_t, to, n, recv(fd, to, n, flags), least(GOT(r), n)); /* with MSG_TRUNC the result is the length of the message */
+  WRITES(ssize_t, to, n, recv(fd, to, n, flags), least_outside(GOT(r), n)); /* with MSG_TRUNC the result is the length of the message */
 }
 /* A name and its length: room before the call, the length that it has in truth behind it. */
 static size_t room_for_name(const struct sockaddr *a, socklen_t *length) {
   if (!a || !length)
     return 0;
-  look(length, sizeof *length);
+  look_outside(length, sizeof *length);
   before(a, *length);
   before(length, sizeof *length);
   return *length;
@@ -192,7 +192,7 @@ static size_t room_for_name(const struct sockaddr *a, socklen_t *length) {
 static void named(bool is, const struct sockaddr *a, socklen_t *length, size_t had) {
   if (!is || !a || !length)
     return;
-  after(a, least(had, *length));
+  after(a, least_outside(had, *length));
   after(length, sizeof *length);
 }
 #define NAMES(TYPE, CALL)                \
@@ -211,7 +211,7 @@ SF_API ssize_t __sf_s_recvfrom(int fd, void *to, size_t n, int flags, struct soc
   size_t had = room_for_name(a, length);
   ssize_t r = recvfrom(fd, to, n, flags, a, length);
   int kept_errno = errno;
-  after(to, least(GOT(r), n));
+  after(to, least_outside(GOT(r), n));
   named(r >= 0, a, length, had);
   errno = kept_errno;
   return r;
@@ -220,7 +220,7 @@ SF_API size_t __sf_s_fread(void *to, size_t size, size_t n, FILE *file) { FILLS(
 SF_API char *__sf_s_fgets(char *to, int n, FILE *file) { FILLS(char *, to, (size_t)n, fgets(to, n, file)); }
 SF_API int __sf_s_inet_pton(int family, const char *from, void *to) {
   uint8_t bytes[16];
-  look(from, strlen(from) + 1);
+  look_outside(from, strlen(from) + 1);
   int r = inet_pton(family, from, bytes);
   if (r == 1)
     __sf_s_memcpy(to, bytes, family == AF_INET ? 4 : 16);
@@ -232,16 +232,16 @@ static void each(const struct iovec *v, size_t count, void (*what)(const void *,
 }
 static void after_each(const struct iovec *v, size_t count, size_t got) {
   for (size_t i = 0; i < count; i++) {
-    size_t n = least(got, v[i].iov_len);
+    size_t n = least_outside(got, v[i].iov_len);
     after(v[i].iov_base, n);
     got -= n;
   }
 }
-#define READS_EACH(v, count, CALL)        \
-  look(v, (size_t)(count) * sizeof *(v)); \
-  each(v, (size_t)(count), before);       \
-  ssize_t r = CALL;                       \
-  int kept_errno = errno;                 \
+#define READS_EACH(v, count, CALL)                \
+  look_outside(v, (size_t)(count) * sizeof *(v)); \
+  each(v, (size_t)(count), before);               \
+  ssize_t r = CALL;                               \
+  int kept_errno = errno;                         \
   after_each(v, (size_t)(count), GOT(r))
 SF_API ssize_t __sf_s_readv(int fd, const struct iovec *v, int count) {
   READS_EACH(v, count, readv(fd, v, count));
@@ -254,15 +254,15 @@ SF_API ssize_t __sf_s_preadv(int fd, const struct iovec *v, int count, long at) 
   return r;
 }
 SF_API ssize_t __sf_s_recvmsg(int fd, struct msghdr *m, int flags) {
-  look(m, sizeof *m);
+  look_outside(m, sizeof *m);
   const struct msghdr had = *m;
   before(had.msg_name, had.msg_namelen);
   before(had.msg_control, had.msg_controllen);
   READS_EACH(m->msg_iov, m->msg_iovlen, recvmsg(fd, m, flags));
   if (r >= 0) {
     if (had.msg_name)
-      after(had.msg_name, least(had.msg_namelen, m->msg_namelen));
-    after(had.msg_control, least(had.msg_controllen, m->msg_controllen));
+      after(had.msg_name, least_outside(had.msg_namelen, m->msg_namelen));
+    after(had.msg_control, least_outside(had.msg_controllen, m->msg_controllen));
     after(m, sizeof *m);
   }
   errno = kept_errno;
@@ -270,32 +270,32 @@ SF_API ssize_t __sf_s_recvmsg(int fd, struct msghdr *m, int flags) {
 }
 
 /* Output: what leaves is what was kept. */
-SF_API ssize_t __sf_s_write(int fd, const void *from, size_t n) { return look(from, n), write(fd, from, n); }
-SF_API ssize_t __sf_s_pwrite(int fd, const void *from, size_t n, long at) { return look(from, n), pwrite(fd, from, n, at); }
-SF_API ssize_t __sf_s_send(int fd, const void *from, size_t n, int flags) { return look(from, n), send(fd, from, n, flags); }
+SF_API ssize_t __sf_s_write(int fd, const void *from, size_t n) { return look_outside(from, n), write(fd, from, n); }
+SF_API ssize_t __sf_s_pwrite(int fd, const void *from, size_t n, long at) { return look_outside(from, n), pwrite(fd, from, n, at); }
+SF_API ssize_t __sf_s_send(int fd, const void *from, size_t n, int flags) { return look_outside(from, n), send(fd, from, n, flags); }
 SF_API ssize_t __sf_s_sendto(int fd, const void *from, size_t n, int flags, const struct sockaddr *a, socklen_t length) {
-  return look(from, n), look(a, length), sendto(fd, from, n, flags, a, length);
+  return look_outside(from, n), look_outside(a, length), sendto(fd, from, n, flags, a, length);
 }
 SF_API ssize_t __sf_s_writev(int fd, const struct iovec *v, int count) {
-  look(v, (size_t)count * sizeof *v);
-  each(v, (size_t)count, look);
+  look_outside(v, (size_t)count * sizeof *v);
+  each(v, (size_t)count, look_outside);
   return writev(fd, v, count);
 }
 SF_API ssize_t __sf_s_pwritev(int fd, const struct iovec *v, int count, long at) {
-  look(v, (size_t)count * sizeof *v);
-  each(v, (size_t)count, look);
+  look_outside(v, (size_t)count * sizeof *v);
+  each(v, (size_t)count, look_outside);
   return pwritev(fd, v, count, at);
 }
 SF_API ssize_t __sf_s_sendmsg(int fd, const struct msghdr *m, int flags) {
-  look(m, sizeof *m);
-  look(m->msg_iov, m->msg_iovlen * sizeof *m->msg_iov);
-  each(m->msg_iov, m->msg_iovlen, look);
-  look(m->msg_name, m->msg_namelen);
-  look(m->msg_control, m->msg_controllen);
+  look_outside(m, sizeof *m);
+  look_outside(m->msg_iov, m->msg_iovlen * sizeof *m->msg_iov);
+  each(m->msg_iov, m->msg_iovlen, look_outside);
+  look_outside(m->msg_name, m->msg_namelen);
+  look_outside(m->msg_control, m->msg_controllen);
   return sendmsg(fd, m, flags);
 }
 SF_API size_t __sf_s_fwrite(const void *from, size_t size, size_t n, FILE *file) {
-  return look(from, size * n), fwrite(from, size, n, file);
+  return look_outside(from, size * n), fwrite(from, size, n, file);
 }
 
 /* Memory. */
@@ -361,19 +361,19 @@ extern struct rehash_answer _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehas
 extern size_t _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm(void *, size_t) WEAK;
 #define POLICY_BYTES 16
 SF_API struct rehash_answer __sf_s_need_rehash(void *p, size_t buckets, size_t elements, size_t more) {
-  look(p, POLICY_BYTES);
+  look_outside(p, POLICY_BYTES);
   WRITES(struct rehash_answer, p, POLICY_BYTES, _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm(p, buckets, elements, more),
          POLICY_BYTES);
 }
 SF_API size_t __sf_s_next_bucket(void *p, size_t n) {
-  look(p, POLICY_BYTES);
+  look_outside(p, POLICY_BYTES);
   WRITES(size_t, p, POLICY_BYTES, _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm(p, n), POLICY_BYTES);
 }
 
 /* What functions allocate whose memory is protected: KIND is dup or crc. */
 
 extern _Noreturn void _ZSt17__throw_bad_allocv(void) WEAK;
-static void *or_throw(void *p) {
+static void *or_throw_outside(void *p) {
   if (!p)
     _ZSt17__throw_bad_allocv();
   return p;
@@ -388,7 +388,7 @@ static void *zeroed(enum sf_kind kind, size_t alignment, size_t n) {
 
 /* One kind of block in hardened code: given out in the first run, the same again in the second. Zeroed when it is made:
    in the first run for both, since the log does not know what nobody has. */
-static void *given(const char *name, enum sf_kind kind, size_t alignment, size_t n, bool zero) {
+static void *given_outside(const char *name, enum sf_kind kind, size_t alignment, size_t n, bool zero) {
   INSIDE;
   uint64_t mix = sf_mix(sf_mix(n, alignment), kind);
   if (!FIRST)
@@ -407,74 +407,78 @@ static bool product(size_t a, size_t b, size_t *bytes) {
   return false;
 }
 
-#define KIND(name, kind)                                                                                                              \
-  SF_API void *__sf_s_##name##_malloc(size_t n) { return sf_heap_take(kind, 16, n); }                                                 \
-  SF_API void *__sf_s_##name##_calloc(size_t a, size_t b) {                                                                           \
-    size_t n;                                                                                                                         \
-    return product(a, b, &n) ? zeroed(kind, 16, n) : NULL;                                                                            \
-  }                                                                                                                                   \
-  SF_API void *__sf_s_##name##_realloc(void *p, size_t n) { return p ? __sf_s_realloc(p, n) : sf_heap_take(kind, 16, n); }            \
-  SF_API void *__sf_s_##name##_aligned_alloc(size_t alignment, size_t n) { return sf_heap_take(kind, alignment, n); }                 \
-  SF_API int __sf_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                                 \
-    void *p = sf_heap_take(kind, alignment, n);                                                                                       \
-    if (!p)                                                                                                                           \
-      return ENOMEM;                                                                                                                  \
-    before(out, sizeof *out);                                                                                                         \
-    *out = p;                                                                                                                         \
-    after(out, sizeof *out);                                                                                                          \
-    return 0;                                                                                                                         \
-  }                                                                                                                                   \
-  SF_API char *__sf_s_##name##_strdup(const char *s) {                                                                                \
-    size_t n = strlen(s) + 1;                                                                                                         \
-    char *p = sf_heap_take(kind, 16, n);                                                                                              \
-    return p ? __sf_s_memcpy(p, s, n) : NULL;                                                                                         \
-  }                                                                                                                                   \
-  SF_API void *__sf_w_s_##name##_malloc(size_t n) { return given(name_memory, kind, 16, n, false); }                                  \
-  SF_API void *__sf_w_s_##name##_calloc(size_t a, size_t b) {                                                                         \
-    size_t n;                                                                                                                         \
-    return product(a, b, &n) ? given(name_memory, kind, 16, n, true) : NULL;                                                          \
-  }                                                                                                                                   \
-  SF_API void *__sf_w_s_##name##_aligned_alloc(size_t alignment, size_t n) { return given(name_memory, kind, alignment, n, false); }  \
-  SF_API int __sf_w_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                               \
-    void *p = given(name_memory, kind, alignment, n, false);                                                                          \
-    if (!p)                                                                                                                           \
-      return ENOMEM;                                                                                                                  \
-    LOGGED(out, sizeof *out, *out = p);                                                                                               \
-    return 0;                                                                                                                         \
-  }                                                                                                                                   \
-  SF_API char *__sf_w_s_##name##_strdup(const char *s) {                                                                              \
-    size_t n = strlen(s) + 1;                                                                                                         \
-    void *p = given(name_memory, kind, 16, n, false);                                                                                 \
-    if (p)                                                                                                                            \
-      __sf_memcpy(sf_own(p), s, n);                                                                                                   \
-    return p;                                                                                                                         \
-  }                                                                                                                                   \
-  SF_API void *__sf_w_s_##name##_realloc(void *p, size_t n) {                                                                         \
-    if (p)                                                                                                                            \
-      return __sf_w_realloc(p, n);                                                                                                    \
-    return given(name_memory, kind, 16, n, false);                                                                                    \
-  }                                                                                                                                   \
-  SF_API void *__sf_s_##name##_new(size_t n) { return or_throw(sf_heap_take(kind, 16, n ? n : 1)); }                                  \
-  SF_API void *__sf_s_##name##_new_nothrow(size_t n, const void *tag) {                                                               \
-    (void)tag;                                                                                                                        \
-    return sf_heap_take(kind, 16, n ? n : 1);                                                                                         \
-  }                                                                                                                                   \
-  SF_API void *__sf_s_##name##_new_aligned(size_t n, size_t alignment) { return or_throw(sf_heap_take(kind, alignment, n ? n : 1)); } \
-  SF_API void *__sf_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                                         \
-    (void)tag;                                                                                                                        \
-    return sf_heap_take(kind, alignment, n ? n : 1);                                                                                  \
-  }                                                                                                                                   \
-  SF_API void *__sf_w_s_##name##_new(size_t n) { return or_throw(given(name_memory, kind, 16, n ? n : 1, false)); }                   \
-  SF_API void *__sf_w_s_##name##_new_nothrow(size_t n, const void *tag) {                                                             \
-    (void)tag;                                                                                                                        \
-    return given(name_memory, kind, 16, n ? n : 1, false);                                                                            \
-  }                                                                                                                                   \
-  SF_API void *__sf_w_s_##name##_new_aligned(size_t n, size_t alignment) {                                                            \
-    return or_throw(given(name_memory, kind, alignment, n ? n : 1, false));                                                           \
-  }                                                                                                                                   \
-  SF_API void *__sf_w_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                                       \
-    (void)tag;                                                                                                                        \
-    return given(name_memory, kind, alignment, n ? n : 1, false);                                                                     \
+#define KIND(name, kind)                                                                                                            \
+  SF_API void *__sf_s_##name##_malloc(size_t n) { return sf_heap_take(kind, 16, n); }                                               \
+  SF_API void *__sf_s_##name##_calloc(size_t a, size_t b) {                                                                         \
+    size_t n;                                                                                                                       \
+    return product(a, b, &n) ? zeroed(kind, 16, n) : NULL;                                                                          \
+  }                                                                                                                                 \
+  SF_API void *__sf_s_##name##_realloc(void *p, size_t n) { return p ? __sf_s_realloc(p, n) : sf_heap_take(kind, 16, n); }          \
+  SF_API void *__sf_s_##name##_aligned_alloc(size_t alignment, size_t n) { return sf_heap_take(kind, alignment, n); }               \
+  SF_API int __sf_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                               \
+    void *p = sf_heap_take(kind, alignment, n);                                                                                     \
+    if (!p)                                                                                                                         \
+      return ENOMEM;                                                                                                                \
+    before(out, sizeof *out);                                                                                                       \
+    *out = p;                                                                                                                       \
+    after(out, sizeof *out);                                                                                                        \
+    return 0;                                                                                                                       \
+  }                                                                                                                                 \
+  SF_API char *__sf_s_##name##_strdup(const char *s) {                                                                              \
+    size_t n = strlen(s) + 1;                                                                                                       \
+    char *p = sf_heap_take(kind, 16, n);                                                                                            \
+    return p ? __sf_s_memcpy(p, s, n) : NULL;                                                                                       \
+  }                                                                                                                                 \
+  SF_API void *__sf_w_s_##name##_malloc(size_t n) { return given_outside(name_memory, kind, 16, n, false); }                        \
+  SF_API void *__sf_w_s_##name##_calloc(size_t a, size_t b) {                                                                       \
+    size_t n;                                                                                                                       \
+    return product(a, b, &n) ? given_outside(name_memory, kind, 16, n, true) : NULL;                                                \
+  }                                                                                                                                 \
+  SF_API void *__sf_w_s_##name##_aligned_alloc(size_t alignment, size_t n) {                                                        \
+    return given_outside(name_memory, kind, alignment, n, false);                                                                   \
+  }                                                                                                                                 \
+  SF_API int __sf_w_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                             \
+    void *p = given_outside(name_memory, kind, alignment, n, false);                                                                \
+    if (!p)                                                                                                                         \
+      return ENOMEM;                                                                                                                \
+    LOGGED(out, sizeof *out, *out = p);                                                                                             \
+    return 0;                                                                                                                       \
+  }                                                                                                                                 \
+  SF_API char *__sf_w_s_##name##_strdup(const char *s) {                                                                            \
+    size_t n = strlen(s) + 1;                                                                                                       \
+    void *p = given_outside(name_memory, kind, 16, n, false);                                                                       \
+    if (p)                                                                                                                          \
+      __sf_memcpy(sf_own(p), s, n);                                                                                                 \
+    return p;                                                                                                                       \
+  }                                                                                                                                 \
+  SF_API void *__sf_w_s_##name##_realloc(void *p, size_t n) {                                                                       \
+    if (p)                                                                                                                          \
+      return __sf_w_realloc(p, n);                                                                                                  \
+    return given_outside(name_memory, kind, 16, n, false);                                                                          \
+  }                                                                                                                                 \
+  SF_API void *__sf_s_##name##_new(size_t n) { return or_throw_outside(sf_heap_take(kind, 16, n ? n : 1)); }                        \
+  SF_API void *__sf_s_##name##_new_nothrow(size_t n, const void *tag) {                                                             \
+    (void)tag;                                                                                                                      \
+    return sf_heap_take(kind, 16, n ? n : 1);                                                                                       \
+  }                                                                                                                                 \
+  SF_API void *__sf_s_##name##_new_aligned(size_t n, size_t alignment) {                                                            \
+    return or_throw_outside(sf_heap_take(kind, alignment, n ? n : 1));                                                              \
+  }                                                                                                                                 \
+  SF_API void *__sf_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                                       \
+    (void)tag;                                                                                                                      \
+    return sf_heap_take(kind, alignment, n ? n : 1);                                                                                \
+  }                                                                                                                                 \
+  SF_API void *__sf_w_s_##name##_new(size_t n) { return or_throw_outside(given_outside(name_memory, kind, 16, n ? n : 1, false)); } \
+  SF_API void *__sf_w_s_##name##_new_nothrow(size_t n, const void *tag) {                                                           \
+    (void)tag;                                                                                                                      \
+    return given_outside(name_memory, kind, 16, n ? n : 1, false);                                                                  \
+  }                                                                                                                                 \
+  SF_API void *__sf_w_s_##name##_new_aligned(size_t n, size_t alignment) {                                                          \
+    return or_throw_outside(given_outside(name_memory, kind, alignment, n ? n : 1, false));                                         \
+  }                                                                                                                                 \
+  SF_API void *__sf_w_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                                     \
+    (void)tag;                                                                                                                      \
+    return given_outside(name_memory, kind, alignment, n ? n : 1, false);                                                           \
   }
 SF_API void *__sf_w_realloc(void *p, size_t n);
 KIND(dup, SF_DUP)

@@ -69,7 +69,7 @@ _Static_assert(offsetof(struct sf_shadow, entries) == SF_SHADOW_ENTRIES && offse
                "offsets known to store.S");
 
 /* Of an entry in its sum, as store.S has it. None weighs nothing: one that is lost shows. */
-static inline uint64_t weigh(uint64_t where, uint64_t old) { return (where ^ old) + 0x9e3779b97f4a7c15ull; }
+static inline uint64_t weigh_recover(uint64_t where, uint64_t old) { return (where ^ old) + 0x9e3779b97f4a7c15ull; }
 
 static inline struct sf_shadow *shadow_of(struct sf_context *c) { return likely(c->shadow == own) ? own : shadow_again(c); }
 
@@ -119,7 +119,7 @@ static void sf_shadow_thread_end(struct sf_context *c) {
 }
 
 /* Where either log is full. */
-static void room(struct sf_context *c) {
+static void room_recover(struct sf_context *c) {
   const struct sf_shadow *t = shadow_of(c);
   __sf_tls.shadow_end = c->entries + (t->capacity < c->capacity ? t->capacity : c->capacity);
 }
@@ -134,7 +134,7 @@ static void sf_shadow_places(struct sf_context *c) {
     sum += place ^ i;
   }
   shadow_of(c)->places_sum = sum;
-  room(c);
+  room_recover(c);
 }
 
 static bool sf_shadow_has_entry(struct sf_context *c, uintptr_t at) {
@@ -208,13 +208,13 @@ static void sf_shadow_begin(struct sf_context *c) {
   if (moved)
     sf_shadow_places(c);
   else
-    room(c);
+    room_recover(c);
   /* With copies of the state each word goes the long way. */
   __sf_tls.shadow = __sf_tls.shadow_again = c->state ? NULL : t;
 }
 
 /* Of an entry. By shifts that are done each time: a mask would be kept in a register, and go wrong for all alike. */
-static inline uintptr_t address(uint64_t where) {
+static inline uintptr_t address_recover(uint64_t where) {
   where <<= 8;
   sf_opaque(where);
   return where >> 8;
@@ -245,7 +245,7 @@ static void sf_shadow_word(struct sf_context *c, uint64_t where, const struct sf
   sf_opaque(e);
   if (e != t->entries + t->count)
     sf_differ(sf_entry_elsewhere, where, (uint64_t)(t->entries + t->count), (uint64_t)e); /* nothing is written yet */
-  uint64_t old = sf_live(address(where));
+  uint64_t old = sf_live(address_recover(where));
   e->where = where;
   e->old = old;
   sf_reload();
@@ -257,7 +257,7 @@ static void sf_shadow_word(struct sf_context *c, uint64_t where, const struct sf
   /* While nothing is stored: of two logs that differ, nothing tells which is right. */
   if (e->where != first->where || (e->old ^ first->old) & meant(where))
     sf_differ(logs_differ, where, (uint64_t)first, first->where);
-  t->sum += weigh(where, old); /* not what the entry says, which may be damaged */
+  t->sum += weigh_recover(where, old); /* not what the entry says, which may be damaged */
   t->count++;
 }
 
@@ -279,7 +279,7 @@ static void sf_shadow_range(struct sf_context *c, const struct sf_range *made) {
   *(struct sf_range *)sf_grow(&t->ranges, sizeof r) = r;
 }
 
-static bool holds(const struct sf_range *r, const struct sf_buffer *bytes, size_t words) {
+static bool holds_recover(const struct sf_range *r, const struct sf_buffer *bytes, size_t words) {
   return r->after <= words && r->length <= bytes->used && r->old <= bytes->used - r->length &&
          sf_shadow_range_crc(r, bytes->base + r->old) == r->crc;
 }
@@ -301,7 +301,7 @@ static bool sf_shadow_ranges_hold(struct sf_context *c) {
   if (count * sizeof *r != c->ranges.used || c->ranges.used != shadow_of(c)->ranges.used)
     return false;
   for (size_t i = 0; i < count; i++)
-    if (!holds(r + i, &c->arena, c->count))
+    if (!holds_recover(r + i, &c->arena, c->count))
       return false;
   return true;
 }
@@ -320,7 +320,7 @@ static bool shadow_sums_up(const struct sf_shadow *t) {
   if (t->count > t->capacity)
     return false;
   for (size_t i = 0; i < t->count; i++)
-    total += weigh(t->entries[i].where, t->entries[i].old);
+    total += weigh_recover(t->entries[i].where, t->entries[i].old);
   return total == t->sum;
 }
 
@@ -343,8 +343,8 @@ static inline bool landed(uint64_t now, uint64_t value, uint64_t mask) { return 
 /* Where a store went, by the register that it had. */
 static void came_to(uintptr_t at, unsigned n, uint64_t mask, const volatile struct sf_entry *e, const volatile struct sf_entry *f) {
   uintptr_t word = at & ~7ull;
-  if ((word != address(f->where) && word != address(e->where)) || (at & 7) + n > 8)
-    sf_differ(landed(sf_live(address(f->where)), f->old, mask) ? logs_differ : sf_wrong_place, at, e->where, f->where);
+  if ((word != address_recover(f->where) && word != address_recover(e->where)) || (at & 7) + n > 8)
+    sf_differ(landed(sf_live(address_recover(f->where)), f->old, mask) ? logs_differ : sf_wrong_place, at, e->where, f->where);
 }
 
 /* Neighbouring bytes may belong to another thread: only these are written, none of which lies in another word. Gives the bytes that
@@ -353,7 +353,7 @@ static uint64_t put_part(const volatile struct sf_entry *e, const volatile struc
   uint64_t where = e->where, old = e->old, put = 0;
   for (unsigned k = 0, n; k < 8; k += n + !n) {
     n = widest(where, k);
-    uintptr_t at = address(where) + k;
+    uintptr_t at = address_recover(where) + k;
     if (k + n > 8)
       sf_differ(logs_differ, at, k, n);
     uint64_t part = old >> 8 * k, mask = n ? ~0ull >> (64 - 8 * n) << 8 * k : 0;
@@ -362,7 +362,7 @@ static uint64_t put_part(const volatile struct sf_entry *e, const volatile struc
       continue;
     }
     sf_opaque(at);
-    if (at != address(f->where) + k)
+    if (at != address_recover(f->where) + k)
       sf_differ(logs_differ, at, where, f->where);
     if (n == 4) {
       *(volatile uint32_t *)at = (uint32_t)part;
@@ -418,8 +418,8 @@ static struct sf_put put_words(struct sf_context *c, size_t from, size_t to) {
     uint64_t mask = meant(where);
     if (i >= c->count || j >= t->count || where != f->where || (old ^ f->old) & mask)
       sf_differ(logs_differ, (uint64_t)e, where, f->where);
-    uintptr_t word = address(where);
-    uint64_t before = sf_live(address(f->where));
+    uintptr_t word = address_recover(where);
+    uint64_t before = sf_live(address_recover(f->where));
     sf_opaque(word);
     /* If it is there, no store is made: so one that is made is seen by what comes of it. */
     if (((before ^ old) & mask) != 0) {
@@ -429,10 +429,10 @@ static struct sf_put put_words(struct sf_context *c, size_t from, size_t to) {
     }
     sf_opaque(word);
     where = f->where;
-    if (word != address(where))
-      sf_differ(word == address(e->where) || landed(sf_live(address(where)), old, mask) ? logs_differ : sf_wrong_place, word, where,
-                e->where);
-    put.wrong |= (sf_live(address(where)) ^ f->old) & meant(where);
+    if (word != address_recover(where))
+      sf_differ(word == address_recover(e->where) || landed(sf_live(address_recover(where)), old, mask) ? logs_differ : sf_wrong_place,
+                word, where, e->where);
+    put.wrong |= (sf_live(address_recover(where)) ^ f->old) & meant(where);
     put.sum += where ^ e->old;
   }
   return put;
@@ -546,9 +546,9 @@ static const char *sf_shadow_mend(struct sf_context *c) {
   }
   for (size_t i = 0; i < count || i < shadow_count; i++) {
     struct sf_range *r = (struct sf_range *)c->ranges.base + i;
-    if (i < count && holds(r, &c->arena, c->count))
+    if (i < count && holds_recover(r, &c->arena, c->count))
       continue;
-    if (i >= shadow_count || !holds(shadows + i, &t->bytes, c->count))
+    if (i >= shadow_count || !holds_recover(shadows + i, &t->bytes, c->count))
       return "neither copy of the old bytes of a range has its checksum";
     *r = shadows[i];
     r->old = c->arena.used;

@@ -71,7 +71,7 @@ SF_API void __sf_once_done(uint64_t result) {
   *(uint64_t *)sf_data(r) = (uint64_t)*__errno_location();
 }
 
-static inline uint64_t look(const void *at, size_t size) {
+static inline uint64_t look_replay(const void *at, size_t size) {
   return size == 8   ? *(const volatile uint64_t *)at
          : size == 4 ? *(const volatile uint32_t *)at
          : size == 2 ? *(const volatile uint16_t *)at
@@ -80,7 +80,7 @@ static inline uint64_t look(const void *at, size_t size) {
 
 /* What is read once: where, and, in the top byte, how much of it. */
 #define ASKED_SIZE 56
-static inline uint64_t asked(const void *at, size_t size) { return (uint64_t)at ^ (uint64_t)size << ASKED_SIZE; }
+static inline uint64_t asked_replay(const void *at, size_t size) { return (uint64_t)at ^ (uint64_t)size << ASKED_SIZE; }
 
 /* Place and width are told apart: in one number they would be neither. */
 static SF_COLD _Noreturn void asked_differs(const char *place, const char *width, uint64_t was, uint64_t is) {
@@ -97,8 +97,8 @@ static inline void read_as_asked(const struct sf_record *r, const void *at, size
   if (!SF_CHECKED(PLACES))
     return;
   uint64_t was = *(volatile const uint64_t *)&r->arguments;
-  if (unlikely(was != asked(at, size)))
-    asked_differs("a word was read elsewhere than asked", "more or fewer bytes were read than asked", was, asked(at, size));
+  if (unlikely(was != asked_replay(at, size)))
+    asked_differs("a word was read elsewhere than asked", "more or fewer bytes were read than asked", was, asked_replay(at, size));
 }
 
 static struct sf_record *replay_read(struct sf_context *c, const char *name, uint64_t asked) {
@@ -112,10 +112,10 @@ static struct sf_record *replay_read(struct sf_context *c, const char *name, uin
 SF_API uint64_t __sf_load_once(const void *at, size_t size) {
   struct sf_context *c = __sf_own;
   if (__sf_tls.phase == SF_E2)
-    return replay_read(c, "a volatile load", asked(at, size))->result;
-  struct sf_record *r = sf_record(c, "a volatile load", asked(at, size), 0);
+    return replay_read(c, "a volatile load", asked_replay(at, size))->result;
+  struct sf_record *r = sf_record(c, "a volatile load", asked_replay(at, size), 0);
   for (;;) {
-    uint64_t first = look(at, size), second = SF_CHECKED(PLACES) ? look(at, size) : first, difference = first ^ second;
+    uint64_t first = look_replay(at, size), second = SF_CHECKED(PLACES) ? look_replay(at, size) : first, difference = first ^ second;
     r->result = second;
     sf_opaque(difference); /* or the compiler would take one for the other */
     read_as_asked(r, at, size);
@@ -140,20 +140,20 @@ SF_API uint64_t __sf_load_mixed(const void *at, size_t size) {
   struct sf_context *c = __sf_own;
   static const char name[] = "a plain load of what an atomic operation changes";
   enum { INVERSE, OWN, WORDS };
-  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, asked(at, size)) : replay_read(c, name, asked(at, size));
+  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, asked_replay(at, size)) : replay_read(c, name, asked_replay(at, size));
   if (r) {
     uint64_t *data = (uint64_t *)sf_data(r);
     if (unlikely(data[INVERSE] != ~r->result))
       sf_differ("what a run has read has changed in the list of what it read", (uint64_t)at, data[INVERSE], ~r->result);
-    return data[OWN] ? look(at, size) : r->result;
+    return data[OWN] ? look_replay(at, size) : r->result;
   }
-  r = sf_record(c, name, asked(at, size), WORDS * sizeof(uint64_t));
+  r = sf_record(c, name, asked_replay(at, size), WORDS * sizeof(uint64_t));
   r->once = 1;
   uint64_t *data = (uint64_t *)sf_data(r), first, difference;
   data[OWN] = sf_has_stored(c, (uintptr_t)at, size);
   do { /* as __sf_load_once */
-    first = look(at, size);
-    r->result = SF_CHECKED(PLACES) ? look(at, size) : first;
+    first = look_replay(at, size);
+    r->result = SF_CHECKED(PLACES) ? look_replay(at, size) : first;
     difference = first ^ r->result;
     sf_opaque(difference);
   } while (unlikely(difference != 0));

@@ -18,7 +18,7 @@ static inline void put_last_2(uintptr_t *at, uint64_t *length, uint16_t value) {
    the widest stores that its ends allow, of which the second may repeat bytes of the first. Gives the bytes that were written, by what
    the stores had for place and length; bits above these eight tell of other places, or of stores that are too wide. Inline: its caller
    compares the word that it has, and would not see one that changes on the way to here. */
-static inline __attribute__((always_inline)) uint64_t put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
+static inline __attribute__((always_inline)) uint64_t put_bytes_restore(uintptr_t word, uint64_t old, uint64_t bytes) {
   uint64_t put = 0;
   while (bytes) {
     uint64_t first = (uint64_t)__builtin_ctzll(bytes), length = (uint64_t)__builtin_ctzll(~(bytes >> first));
@@ -60,7 +60,7 @@ static inline void reset_words(struct sf_context *c, size_t from, size_t to, str
     if (likely(bytes == BYTES)) {
       put_8(&word, old);
     } else {
-      uint64_t put = bytes > BYTES ? 0 : put_bytes(word, old, bytes);
+      uint64_t put = bytes > BYTES ? 0 : put_bytes_restore(word, old, bytes);
       if (SF_CHECKED(PLACES) && unlikely(put != bytes))
         sf_differ(sf_wrong_place, word, bytes, put);
     }

@@ -26,7 +26,7 @@ struct result {
   char kind;   /* 'v' value, 's' text, 'S' wide text, 'n' characters so far */
 };
 
-static _Noreturn void refuse(void) {
+static _Noreturn void refuse_scan(void) {
   sf_stop("sscanf in a handler knows no %m, %hhn, nor places by number, and at most 16 results of 64 KiB together",
           "take the text apart in several calls, or with strtol and its kin");
 }
@@ -53,7 +53,7 @@ static bool conversion(const char **at, size_t text, struct result *r) {
   bool suppressed = false;
   size_t width = number(&how);
   if (*how == '$')
-    refuse();
+    refuse_scan();
   for (; *how == '*' || *how == '\''; how++)
     suppressed |= *how == '*';
   if (!width)
@@ -111,7 +111,7 @@ static bool conversion(const char **at, size_t text, struct result *r) {
     r->kind = 0;
     break;
   case 'm':
-    refuse();
+    refuse_scan();
   default:
     return false;
   }
@@ -120,12 +120,12 @@ static bool conversion(const char **at, size_t text, struct result *r) {
   if (suppressed)
     r->kind = 0;
   if (r->kind == 'n' && byte)
-    refuse();
+    refuse_scan();
   *at = how + 1;
   return true;
 }
 
-static size_t found(const struct result *r) {
+static size_t found_scan(const struct result *r) {
   if (r->kind == 's')
     return strlen(r->aside) + 1;
   if (r->kind == 'S')
@@ -133,7 +133,7 @@ static size_t found(const struct result *r) {
   return r->size;
 }
 
-static bool touched(const struct result *r) {
+static bool touched_scan(const struct result *r) {
   for (size_t i = 0; i < r->size; i++)
     if ((unsigned char)r->aside[i] != UNTOUCHED)
       return true;
@@ -156,7 +156,7 @@ SF_API int __sf_w_sscanf(const char *from, const char *how, ...) {
     if (!r.kind)
       continue;
     if (count == RESULTS || r.size > ASIDE_MAX - bytes)
-      refuse();
+      refuse_scan();
     bytes += (r.size + 15) & ~15ul;
     results[count++] = r;
   }
@@ -175,9 +175,9 @@ SF_API int __sf_w_sscanf(const char *from, const char *how, ...) {
   for (size_t i = 0; i < count; i++) {
     const struct result *r = &results[i];
     char *to = va_arg(list, char *);
-    if (r->kind == 'n' ? !touched(r) : stored++ >= converted)
+    if (r->kind == 'n' ? !touched_scan(r) : stored++ >= converted)
       continue;
-    size_t size = found(r);
+    size_t size = found_scan(r);
     LOGGED(to, size, sf_copy(to, r->aside, size));
   }
   va_end(list);

@@ -38,7 +38,7 @@ static _Atomic uint32_t holding;
 static size_t cursor; /* bytes of all kinds, in the order of part() */
 static uint64_t repaired_count;
 
-static uint64_t now(void) {
+static uint64_t now_scrub(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
@@ -63,23 +63,23 @@ void sf_state_begin(struct sf_context *c) {
 }
 
 /* No handler of another thread is inside, and none begins; 0 if one does not end. */
-static bool hold(void) {
+static bool hold_scrub(void) {
   atomic_store(&holding, 1);
   /* Every running thread has either published its odd counter or will see `holding` (MEMBARRIER_CMD_GLOBAL). */
   sf_syscall(324 /* membarrier */, 1, 0, 0, 0, 0, 0);
-  for (uint64_t until = now() + HOLD_NS;;) {
+  for (uint64_t until = now_scrub() + HOLD_NS;;) {
     bool inside = false;
     for (struct sf_context *c = atomic_load(&sf_contexts); c; c = c->next)
       inside |= c != __sf_own && atomic_load(&c->counter) & 1;
     if (!inside)
       return true;
-    if (now() > until)
+    if (now_scrub() > until)
       return false;
     pause_ns(50000);
   }
 }
 
-static void release(void) { atomic_store(&holding, 0); }
+static void release_scrub(void) { atomic_store(&holding, 0); }
 
 static struct sf_span part(int i) {
   switch (i) {
@@ -144,7 +144,7 @@ static void grain(uintptr_t at, size_t length) {
   }
   if (sf_is_dup(at) && sf_difference(at, length) == length)
     return;
-  bool held = hold();
+  bool held = hold_scrub();
   if (held && sf_state_stays_wrong(at, length) && !(sf_is_dup(at) && repair(at, length))) {
     if (sf_is_dup(at)) {
       wrong += sf_difference(at, length);
@@ -156,7 +156,7 @@ static void grain(uintptr_t at, size_t length) {
     }
     sf_leave(122);
   }
-  release();
+  release_scrub();
 }
 
 /* The next so many bytes, in whole grains; 0: everything once. */
@@ -229,7 +229,7 @@ static void *run(void *unused) {
   return NULL;
 }
 
-static void start(void) {
+static void start_scrub(void) {
   pthread_t thread;
   pthread_attr_t detached;
   sigset_t all, before;
@@ -248,10 +248,10 @@ static void start(void) {
 static void child(void) {
   pthread_mutex_init(&one, NULL);
   atomic_store(&holding, 0);
-  start();
+  start_scrub();
 }
 
-__attribute__((constructor(106))) static void prepare(void) {
+__attribute__((constructor(106))) static void prepare_scrub(void) {
   const char *text = getenv("STEADFAST_SCRUB");
   if (!text || !*text)
     return;
@@ -262,5 +262,5 @@ __attribute__((constructor(106))) static void prepare(void) {
     sf_stop("STEADFAST_SCRUB needs a number of bytes a second", "STEADFAST_SCRUB=100000000");
   rate = (size_t)wanted;
   pthread_atfork(NULL, NULL, child);
-  start();
+  start_scrub();
 }

@@ -152,18 +152,18 @@ static uint64_t held_back(void) {
            1ull << 32);
 }
 
-static void forked(void) {
+static void forked_second_core(void) {
   /* The child has the one thread that forked, and no partner. */
   for (struct sf_context *c = atomic_load(&sf_contexts); c; c = c->next)
     c->partner = NULL;
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void watch_forks(void) { pthread_atfork(NULL, NULL, forked); }
+static void watch_forks_second_core(void) { pthread_atfork(NULL, NULL, forked_second_core); }
 
 /* Before a handler: it has a partner. */
 SF_COLD static void make_partner(struct sf_context *c) {
-  pthread_once(&once, watch_forks);
+  pthread_once(&once, watch_forks_second_core);
   struct sf_partner *p = sf_map(sizeof *p);
   p->wait_stack = sf_map(WAIT_STACK);
   p->wait_sp = (uintptr_t)p->wait_stack + WAIT_STACK;

@@ -72,7 +72,7 @@ void sf_split_free(struct sf_context *c) {
   c->split = NULL;
 }
 
-static void keep(struct sf_context *c, struct frames *f, const struct registers *r) {
+static void keep_split(struct sf_context *c, struct frames *f, const struct registers *r) {
   uintptr_t top = driver_frame();
   if (unlikely(top <= r->sp || top > c->stack_high || r->sp < c->stack_low))
     sf_differ_name("control flow: a handler waits outside its driver's frame", c->handler->name, r->sp, top);
@@ -157,7 +157,7 @@ _Noreturn void sf_wait(void *cond, void *mutex, const struct timespec *until, in
               "end the message with sf_output_done before the wait");
     if (__cxa_get_globals && *__cxa_get_globals())
       sf_stop("a handler waits for a condition inside a catch block", "leave the catch block first");
-    keep(c, &next[0], r);
+    keep_split(c, &next[0], r);
     sf_copy(s->place, place, sizeof place);
     c->split_state |= SF_SPLIT_WAITS & 2;
     __sf_mid(c->handler, token);
@@ -168,7 +168,7 @@ _Noreturn void sf_wait(void *cond, void *mutex, const struct timespec *until, in
   for (int i = 0; i < 6; i++)
     if (unlikely(s->place[i] != place[i]))
       sf_differ("the runs wait for different conditions, or at different places", (uint64_t)cond, s->place[i], place[i]);
-  keep(c, &next[1], r);
+  keep_split(c, &next[1], r);
   c->split_state |= SF_SPLIT_WAITS;
   struct sf_message left[SF_MESSAGES];
   size_t messages = messages_left(c, left), ignored = c->ignored_count;

@@ -50,7 +50,7 @@ static void table(const void *from, const void *to) {
     sf_syscall(9 /* mmap */, (long)at, (long)PAGE, 3, 0x22 | 0x100000 /* FIXED_NOREPLACE: there already */, -1, 0);
 }
 
-__attribute__((constructor(104))) static void prepare(void) {
+__attribute__((constructor(104))) static void prepare_state(void) {
   uintptr_t dup = (uintptr_t)__start_sf_dup, dup_end = (uintptr_t)__stop_sf_dup;
   uintptr_t crc = (uintptr_t)__start_sf_crc, crc_end = (uintptr_t)__stop_sf_crc;
   __asm__("" : "+r"(dup), "+r"(dup_end), "+r"(crc), "+r"(crc_end)); /* without any of a kind both are 0 */
@@ -205,7 +205,7 @@ static inline uint64_t mask_of(uint64_t where) {
   return mask;
 }
 
-static inline uintptr_t word_of(uint64_t where) { return where & 0xffffffffffffffull; }
+static inline uintptr_t word_of_state(uint64_t where) { return where & 0xffffffffffffffull; }
 static inline uint64_t at(uintptr_t word) { return *(volatile uint64_t *)word; }
 
 static inline void write_bytes(uintptr_t word, uint64_t missing, uint64_t value) {
@@ -220,7 +220,7 @@ static inline void write_bytes(uintptr_t word, uint64_t missing, uint64_t value)
 
 #define EACH_WORD(c, where)               \
   for (size_t i = 0; i < (c)->count; i++) \
-    for (uint64_t where = (c)->entries[i].where, once = 1; once && sf_is_dup(word_of(where)); once = 0)
+    for (uint64_t where = (c)->entries[i].where, once = 1; once && sf_is_dup(word_of_state(where)); once = 0)
 /* Nothing, both, before the first range. */
 static inline const struct sf_range *range_first(const struct sf_context *c) { return (const struct sf_range *)c->ranges.base; }
 static inline const struct sf_range *range_end(const struct sf_context *c) {
@@ -242,8 +242,10 @@ static SF_COLD bool library_wrote(uintptr_t word, uint64_t mask) {
 /* Memory is put back: what the first run has written had a copy that was the same. */
 static void sf_state_mid(struct sf_context *c) {
   EACH_WORD(c, where)
-  if (unlikely((at(word_of(where)) ^ at(word_of(where) + SF_COPY)) & mask_of(where)) && !library_wrote(word_of(where), mask_of(where)))
-    sf_differ("state has changed at rest: object and copy differ,", word_of(where), at(word_of(where)), at(word_of(where) + SF_COPY));
+  if (unlikely((at(word_of_state(where)) ^ at(word_of_state(where) + SF_COPY)) & mask_of(where)) &&
+      !library_wrote(word_of_state(where), mask_of(where)))
+    sf_differ("state has changed at rest: object and copy differ,", word_of_state(where), at(word_of_state(where)),
+              at(word_of_state(where) + SF_COPY));
   EACH_RANGE(c, r)
   if (unlikely(!sf_same(r->at, r->length)))
     sf_differ("state has changed at rest: object and copy differ,", r->at, r->length, 0);
@@ -265,7 +267,7 @@ static void sf_state_publish(struct sf_context *c) {
   c->state = 2;
   for (size_t i = 0; i < c->count; i++) {
     uint64_t where = c->entries[i].where;
-    uintptr_t word = word_of(where);
+    uintptr_t word = word_of_state(where);
     if (sf_is_dup(word)) {
       write_bytes(word, where >> 56, c->news[i]);
       if (unlikely((at(word) ^ at(word + SF_COPY)) & mask_of(where)))
@@ -293,14 +295,14 @@ static void sf_state_publish(struct sf_context *c) {
    if they were renewed already. */
 static void sf_state_put_back(struct sf_context *c) {
   EACH_WORD(c, where)
-  write_bytes(word_of(where) + SF_COPY, where >> 56, at(word_of(where)));
+  write_bytes(word_of_state(where) + SF_COPY, where >> 56, at(word_of_state(where)));
   EACH_RANGE(c, r)
   sf_copy((void *)(r->at + SF_COPY), (void *)r->at, r->length);
   if (c->state != 2)
     return;
   for (size_t i = 0; i < c->count; i++)
-    if (sf_is_crc(word_of(c->entries[i].where)))
-      renew(word_of(c->entries[i].where), 8);
+    if (sf_is_crc(word_of_state(c->entries[i].where)))
+      renew(word_of_state(c->entries[i].where), 8);
   const struct sf_range *r = (struct sf_range *)c->ranges.base, *end = r + c->ranges.used / sizeof *r;
   for (; r != end; r++)
     if (sf_is_crc(r->at))
@@ -353,7 +355,7 @@ bool sf_state_stays_wrong(uintptr_t at, size_t length) {
   return true;
 }
 
-static SF_COLD void look_closer(uintptr_t at, size_t length) {
+static SF_COLD void look_closer_state(uintptr_t at, size_t length) {
   /* Functions that a policy calls pure or local are not hardened, and run in the middle of a handler. */
   if (__sf_tls.phase != SF_OUTSIDE || !sf_state_stays_wrong(at, length))
     return;
@@ -372,7 +374,7 @@ static SF_COLD void look_closer(uintptr_t at, size_t length) {
 
 SF_API void __sf_state_read(const void *p, size_t length) {
   if (unlikely(!fits((uintptr_t)p, length)))
-    look_closer((uintptr_t)p, length);
+    look_closer_state((uintptr_t)p, length);
 }
 
 /* Before a store: what lies beside it in its cell must not be taken for right by the new checksum. */

@@ -22,7 +22,7 @@ extern void *__sf_w_realloc(void *old, size_t n);
 
 static uint64_t text_mix(const char *text) { return __sf_hash(text, strlen(text)); }
 
-static void not_written(const FILE *f) {
+static void not_written_streams(const FILE *f) {
   struct sf_context *c = sf_inside("a question about a stream");
   const struct sf_deferred *d = (struct sf_deferred *)c->deferred.base, *end = (struct sf_deferred *)(c->deferred.base + c->deferred.used);
   for (; FIRST && d < end; d++)
@@ -46,20 +46,20 @@ SF_API FILE *__sf_w_fopen(const char *path, const char *mode) {
 
 SF_API FILE *__sf_w_fdopen(int fd, const char *mode) { ANSWER(FILE *, "fdopen", sf_mix((uint64_t)fd, text_mix(mode)), fdopen(fd, mode)); }
 
-static void closes(FILE *f) {
+static void closes_streams(FILE *f) {
   if (fclose(f) != 0)
     sf_late_lost("fclose", "a stream", errno);
 }
 
 /* After V, as close is. */
 SF_API int __sf_w_fclose(FILE *f) {
-  __sf_defer("fclose", (void *)closes, 1, (uint64_t[]){(uint64_t)f});
+  __sf_defer("fclose", (void *)closes_streams, 1, (uint64_t[]){(uint64_t)f});
   return 0;
 }
 
 #define ABOUT(TYPE, NAME, PARAMETERS, MIX, ...)  \
   SF_API TYPE __sf_w_##NAME PARAMETERS {         \
-    not_written(f);                              \
+    not_written_streams(f);                      \
     ANSWER(TYPE, #NAME, MIX, NAME(__VA_ARGS__)); \
   }
 ABOUT(int, fgetc, (FILE * f), (uint64_t)f, f)
@@ -76,21 +76,21 @@ static int sound(FILE *f) { return clearerr(f), 0; }
 static int rewound(FILE *f) { ANSWER(int, "rewind", (uint64_t)f, at_begin(f)); }
 static int cleared(FILE *f) { ANSWER(int, "clearerr", (uint64_t)f, sound(f)); }
 SF_API void __sf_w_rewind(FILE *f) {
-  not_written(f);
+  not_written_streams(f);
   (void)rewound(f);
 }
 SF_API void __sf_w_clearerr(FILE *f) { (void)cleared(f); }
 
-static ssize_t bytes_of(FILE *f, void *to, size_t n) {
+static ssize_t bytes_of_streams(FILE *f, void *to, size_t n) {
   READING("fread", sf_mix(sf_mix((uint64_t)f, sf_home(to)), n), to, n, (ssize_t)fread(into, 1, n, f));
 }
 
 SF_API size_t __sf_w_fread(void *to, size_t size, size_t n, FILE *f) {
   size_t all;
-  not_written(f);
+  not_written_streams(f);
   if (__builtin_mul_overflow(size, n, &all) || all > UINT32_MAX)
     sf_stop("fread in a handler reads up to 4 GiB, more was asked for", "read in parts");
-  return all ? (size_t)bytes_of(f, to, all) / size : 0;
+  return all ? (size_t)bytes_of_streams(f, to, all) / size : 0;
 }
 
 /* Up to n - 1 bytes, the line's end included, and a zero; 0: there was nothing. */
@@ -112,14 +112,14 @@ static ssize_t line_of(FILE *f, char *to, size_t n) {
 }
 
 SF_API char *__sf_w_fgets(char *to, int n, FILE *f) {
-  not_written(f);
+  not_written_streams(f);
   if (n == 1) /* nothing is read */
     LOGGED(to, 1, *to = 0);
   return n == 1 ? to : n > 1 && line_of(f, to, (size_t)n) > 0 ? to : NULL;
 }
 
 SF_API ssize_t __sf_w_getdelim(char **line, size_t *room, int delimiter, FILE *f) {
-  not_written(f);
+  not_written_streams(f);
   INSIDE;
   uint64_t mix = sf_mix((uint64_t)f, (uint64_t)delimiter);
   struct sf_record *r = FIRST ? sf_kept(c, "getdelim", mix) : sf_replay(c, "getdelim", mix);

@@ -107,7 +107,7 @@ SF_API char *__sf_w_stpncpy_chk(char *to, const char *from, size_t n, size_t roo
 }
 
 /* Formatted beside the destination first: how much of it changes is known only then. */
-static int format(char *to, size_t room, const char *how, va_list list) {
+static int format_strings(char *to, size_t room, const char *how, va_list list) {
   if (sf_async())
     __sf_async.reads_format(how, list);
   char small[512];
@@ -129,13 +129,13 @@ static int format(char *to, size_t room, const char *how, va_list list) {
   return n;
 }
 
-#define VARIADIC(NAME, PARAMETERS, TO, ROOM) \
-  SF_API int __sf_w_##NAME PARAMETERS {      \
-    va_list list;                            \
-    va_start(list, how);                     \
-    int n = format(TO, ROOM, how, list);     \
-    va_end(list);                            \
-    return n;                                \
+#define VARIADIC(NAME, PARAMETERS, TO, ROOM)     \
+  SF_API int __sf_w_##NAME PARAMETERS {          \
+    va_list list;                                \
+    va_start(list, how);                         \
+    int n = format_strings(TO, ROOM, how, list); \
+    va_end(list);                                \
+    return n;                                    \
   }
 VARIADIC(snprintf, (char *to, size_t room, const char *how, ...), to, room)
 VARIADIC(sprintf, (char *to, const char *how, ...), to, SIZE_MAX)
@@ -143,22 +143,22 @@ VARIADIC(snprintf_chk, (char *to, size_t room, int flag, size_t size, const char
 VARIADIC(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), to, ((void)flag, size))
 SF_API int __sf_w_vsnprintf(char *to, size_t room, const char *how, va_list list) {
   OWN_LIST(how, list);
-  return format(to, room, how, list);
+  return format_strings(to, room, how, list);
 }
 SF_API int __sf_w_vsprintf(char *to, const char *how, va_list list) {
   OWN_LIST(how, list);
-  return format(to, SIZE_MAX, how, list);
+  return format_strings(to, SIZE_MAX, how, list);
 }
 SF_API int __sf_w_vsnprintf_chk(char *to, size_t room, int flag, size_t size, const char *how, va_list list) {
   (void)flag;
   OWN_LIST(how, list);
-  return format(to, room <= size ? room : size, how, list);
+  return format_strings(to, room <= size ? room : size, how, list);
 }
 
 SF_API int __sf_w_vsprintf_chk(char *to, int flag, size_t size, const char *how, va_list list) {
   (void)flag;
   OWN_LIST(how, list);
-  return format(to, size, how, list);
+  return format_strings(to, size, how, list);
 }
 
 /* Into memory of its own. */

@@ -26,7 +26,7 @@ static inline size_t place(const void *function) {
   return (size_t)((uint64_t)function * 0x9e3779b97f4a7c15ull >> 32) & mask; /* 2^64 / golden ratio */
 }
 
-__attribute__((constructor(103))) static void prepare(void) {
+__attribute__((constructor(103))) static void prepare_table(void) {
   const struct sf_clone *from = __start_sf_clones, *to = __stop_sf_clones;
   __asm__("" : "+r"(from), "+r"(to)); /* without any pair both are 0, which the compiler thinks impossible */
   size_t count = (size_t)(to - from), size = 16;
@@ -53,7 +53,7 @@ void *sf_clone_of(void *function) {
 }
 
 /* The one call of a library in this file: the program ends. */
-static SF_COLD _Noreturn void refuse(void *function, const char *where) {
+static SF_COLD _Noreturn void refuse_table(void *function, const char *where) {
   static char what[200];
   Dl_info found;
   const char *parts[] = {"a function", " through a pointer that has no hardened code"};
@@ -71,6 +71,6 @@ SF_API void *__sf_clone(void *function, const char *where) {
     if (likely(pairs[i].original == function))
       return pairs[i].hardened;
     if (!pairs[i].original)
-      refuse(function, where);
+      refuse_table(function, where);
   }
 }

@@ -20,7 +20,7 @@ struct step {
   const char *where;
 };
 
-static _Noreturn SF_COLD void found(const struct step *first, const struct step *second) {
+static _Noreturn SF_COLD void found_trace(const struct step *first, const struct step *second) {
   void *frames[32];
   int n = backtrace(frames, 32);
   static const char head[] = "steadfast: the first store in which the runs differ; the second run came here by\n";
@@ -56,5 +56,5 @@ SF_API void __sf_trace(const void *at, size_t length, const char *where) {
     sf_differ_name("nondeterminism: the second run stores more often, at", where, 0, address);
   c->trace_cursor++;
   if (first->at != now.at || first->length != now.length || first->content != now.content)
-    found(first, &now);
+    found_trace(first, &now);
 }

@@ -62,7 +62,7 @@ static bool is_shared(uintptr_t page) {
 }
 
 /* The entry of a page, which is there from now on. */
-static uint64_t *page_of(uintptr_t at) {
+static uint64_t *page_of_validator(uintptr_t at) {
   uint64_t number = at / PAGE;
   static size_t known;
   size_t i = (size_t)(number * 0x9e3779b97f4a7c15ull >> 40) & (PAGES - 1);
@@ -74,7 +74,7 @@ static uint64_t *page_of(uintptr_t at) {
     /* Two gigabytes: all is looked up anew. */
     memset(pages, 0, PAGES * sizeof *pages);
     known = 0;
-    return page_of(at);
+    return page_of_validator(at);
   }
   uintptr_t page = number * PAGE;
   if (is_own(page))
@@ -103,7 +103,7 @@ static void make_writable(uint64_t *page) {
 }
 
 static void put_word(uintptr_t word, uint64_t old) {
-  uint64_t *page = page_of(word);
+  uint64_t *page = page_of_validator(word);
   if (*(volatile uint64_t *)word == old)
     return;
   if (unlikely((*page & 3) != 2))
@@ -111,10 +111,10 @@ static void put_word(uintptr_t word, uint64_t old) {
   *(volatile uint64_t *)word = old;
 }
 
-static void put_bytes(uintptr_t at, const uint8_t *from, size_t length) {
+static void put_bytes_validator(uintptr_t at, const uint8_t *from, size_t length) {
   while (length) {
     size_t n = PAGE - (at & (PAGE - 1)), m = n < length ? n : length;
-    uint64_t *page = page_of(at);
+    uint64_t *page = page_of_validator(at);
     if ((*page & 3) != 2)
       make_writable(page);
     sf_copy((void *)at, from, m);
@@ -134,21 +134,21 @@ static void put_memory(struct sf_context *c) {
     if (!r)
       return;
     to = r->after;
-    put_bytes(r->at, c->arena.base + r->old, r->length);
+    put_bytes_validator(r->at, c->arena.base + r->old, r->length);
     i--;
   }
 }
 
 static uint64_t *table;
 
-static const void *take(const uint8_t **at, size_t bytes) {
+static const void *take_validator(const uint8_t **at, size_t bytes) {
   const void *p = *at;
   *at += (bytes + 7) & ~7ull;
   return p;
 }
 
 static void buffer(struct sf_buffer *b, const uint8_t **at, size_t bytes) {
-  *b = (struct sf_buffer){.base = (uint8_t *)take(at, bytes), .size = bytes, .used = bytes};
+  *b = (struct sf_buffer){.base = (uint8_t *)take_validator(at, bytes), .size = bytes, .used = bytes};
 }
 
 static unsigned bit_of(uint64_t v) { return v ? 63u - (unsigned)__builtin_clzll(v) : 0; }
@@ -193,8 +193,8 @@ static void next_record(void) {
     sf_differ("a record has changed on its way to the validator", (uint64_t)r, r->sum, 0);
   const uint8_t *at = (const uint8_t *)(r + 1);
   c->count = c->capacity = r->count;
-  c->entries = (struct sf_entry *)take(&at, r->count * sizeof *c->entries);
-  c->news = (uint64_t *)take(&at, r->count * sizeof *c->news);
+  c->entries = (struct sf_entry *)take_validator(&at, r->count * sizeof *c->entries);
+  c->news = (uint64_t *)take_validator(&at, r->count * sizeof *c->news);
   buffer(&c->ranges, &at, r->ranges);
   buffer(&c->arena, &at, r->arena);
   buffer(&c->queue, &at, r->queue);
@@ -207,11 +207,11 @@ static void next_record(void) {
   c->message_count = r->message_count;
   c->message_cursor = r->message_cursor;
   c->ignored_count = r->ignored_count;
-  memcpy(c->messages, take(&at, r->message_count * sizeof *c->messages), r->message_count * sizeof *c->messages);
-  memcpy(c->ignored, take(&at, r->ignored_count * sizeof *c->ignored), r->ignored_count * sizeof *c->ignored);
+  memcpy(c->messages, take_validator(&at, r->message_count * sizeof *c->messages), r->message_count * sizeof *c->messages);
+  memcpy(c->ignored, take_validator(&at, r->ignored_count * sizeof *c->ignored), r->ignored_count * sizeof *c->ignored);
   put_memory(c);
-  put_bytes(r->kept[7] + 8, at, r->frame);
-  put_bytes(r->kept[7], (const uint8_t *)&r->kept[6], 8);
+  put_bytes_validator(r->kept[7] + 8, at, r->frame);
+  put_bytes_validator(r->kept[7], (const uint8_t *)&r->kept[6], 8);
   memcpy(__sf_tls.kept, r->kept, sizeof r->kept);
   __sf_tls.stack_low = r->stack_low;
   __sf_tls.stack_length = c->run_bytes = r->stack_length;

@@ -36,7 +36,7 @@ static void enter(void) {
       __builtin_ia32_pause();
 }
 
-static void leave(void) { atomic_store_explicit(&graph, 0, memory_order_release); }
+static void leave_waits(void) { atomic_store_explicit(&graph, 0, memory_order_release); }
 
 static bool has(struct sf_context *c, const void *lock) {
   for (size_t i = 0; i < SF_HOLDS; i++)
@@ -47,7 +47,7 @@ static bool has(struct sf_context *c, const void *lock) {
 
 /* Breadth first from `own`. Fills in the first handler on a circle which own can break, and whether a way ends at a lock
    whose holder is not known. Fields of the walk are protected by `graph`. */
-static void walk(struct sf_context *own, struct sf_waited *found) {
+static void walk_waits(struct sf_context *own, struct sf_waited *found) {
   static uint64_t walks;
   struct sf_context *last = own;
   own->walk = ++walks;
@@ -88,12 +88,12 @@ struct sf_waited sf_waits(struct sf_context *c, void *lock, bool may_give_way) {
   struct sf_waited found = {0};
   enter();
   atomic_store(&c->waiting, lock);
-  walk(c, &found);
+  walk_waits(c, &found);
   if (!may_give_way)
     found.of = NULL;
   if (found.of)
     sf_waits_no_more(c);
-  leave();
+  leave_waits();
   return found;
 }
 
