@@ -8,14 +8,23 @@
 //! | `bench repair` | how long a repair holds the program up; how late faults are detected |
 //! | `bench memory` | memory of N replicas against N copies |
 //! | `bench start` | what starting under protection costs |
-//! | `bench sei-servers` | memcached and dnsmasq hardened by `steadfast cc`, against plain builds |
+//! | `bench trees` | children and threads: a spawn, `make -j2`, a switch between threads, a free mutex |
 //! | `bench servers` | redis, nginx, memcached and PostgreSQL under load, with two replicas |
+//! | `bench server-flips` | flips in these, with clients that check every reply and every acknowledged write |
+//! | `bench sei` | one hardened handler: empty, stores, copies, against the same compiled plain |
+//! | `bench rest` | state at rest with copies and checksums: cost, and which changed bits get out |
+//! | `bench later` | a handler whose second run comes later, beside the other ways |
+//! | `bench sei-servers` | memcached and dnsmasq hardened by `steadfast cc`, against plain builds |
+//! | `bench sei-alarms` | false alarms of hardened servers, without a network |
+//! | `bench sei-tables` | tables and Figure 6 of the SEI paper, beside the paper's values |
 //! | `bench kv` | the stages of `steadfast kv`, its repairs, and what a struck group answers |
 //! | `bench host` | resets, recovery and tracking of `steadfast host` |
 //! | `bench pair` | two hosts: commits, a host that dies under a download, acknowledgements held back |
 //! | `bench inject` | fault injection: armed runs, planting, counting, reach, exactness, runs a second |
-//! | `bench flips`, `python`, `slurm` | suites of hours ([`suites`]) |
+//! | `bench flips`, `bench python`, `bench slurm` | suites of hours ([`suites`]) |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
+//! | `bench reproduce` | all of them that this machine can, as one page beside the papers' values |
+//! | `bench show` | the table of a file that any of these has written |
 //!
 //! Rules every command keeps
 //!  1. What is compared is run in turns, in an order shuffled anew each round, and compared

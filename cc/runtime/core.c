@@ -23,7 +23,7 @@
  *  2. O is never written after the first run.
  *  3. Nothing that V has not passed leaves: deferred effects are carried out by __sf_end alone.
  *
- * Not covered: see docs/reference/limits-cc.md, "Hardening".
+ * Not covered: see docs/reference/limits-cc.md, "Faults in a handler".
  */
 #include "gates.h"
 #include "log.h"

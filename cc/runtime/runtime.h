@@ -28,8 +28,9 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Checks that the paper's rules do not have (docs/concepts/hardening.md, "Levels"). --protect=full has all of them; the runtime of
-   --protect=sei is compiled with none (Makefile: LEVELS), so there they cost nothing. A sum, to find out what one of them costs. */
+/* Checks that the paper's rules do not have (docs/concepts/hardening.md, "Levels: the paper's rules, and what is beyond them").
+   --protect=full has all of them; the runtime of --protect=sei is compiled with none (Makefile: LEVELS), so there they cost nothing.
+   A sum, to find out what one of them costs. */
 #define SF_INPUTS 1  /* inputs are what was received, and of streams none is handled twice (carry.c) */
 #define SF_OUTPUTS 2 /* what the kernel is handed is what handlers have sent (carry.c) */
 #define SF_PLACES 4  /* where it went what is put back, copied, entered in the log or added to a table */

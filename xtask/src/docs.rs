@@ -210,10 +210,127 @@ the unambiguous verdict is in `--json` and `--events`.
 | 1 | one does not |
 | 2 | the runs do not tell yet |
 | 3 | the campaign cannot be judged |
+
+## Other commands
+
+Every command ends with 0 when it has done what it was asked, and with 64, 121, 123 and 127 as above. Beside these:
+
+| Command | Code | Meaning |
+|---|---:|---|
 ",
     );
+    for (command, code, meaning) in OTHERS {
+        let _ = writeln!(out, "| {command} | {code} | {meaning} |");
+    }
     out
 }
+
+/// Codes that a command has beside those of the first table, from the code of each.
+const OTHERS: [(&str, &str, &str); 23] = [
+    ("`cc`, `c++`", "clang's", "the compiler has ended with it"),
+    (
+        "`cc`, `c++`",
+        "1",
+        "the link was refused, and the program was removed: the message names construct, line and fix",
+    ),
+    (
+        "a program that `cc` has built",
+        "122",
+        "the two runs of a handler differed, and no wrong byte of it left; else the program's own, 121 or 123",
+    ),
+    (
+        "`inject run`",
+        "SIGINT",
+        "interrupted; the same call goes on. With `--until` a code of the gates",
+    ),
+    (
+        "`inject doctor`",
+        "1",
+        "the injector cannot be believed on this machine",
+    ),
+    (
+        "`inject replay`",
+        "122",
+        "the run did not end as it had; with `--gdb` the debugger's own",
+    ),
+    (
+        "`kv --local`, `kv serve`",
+        "121",
+        "the group can never agree again, or the replica cannot go on here",
+    ),
+    (
+        "`kv --local`, `kv serve`",
+        "122",
+        "the replica executed nothing while others did, or its code panicked: a fresh one takes its place",
+    ),
+    (
+        "`kv verify`",
+        "122",
+        "a replica was not compared, since it said nothing in time; a difference that was repaired is 0",
+    ),
+    (
+        "`pair primary`, `secondary`, `join`",
+        "the program's",
+        "it has ended by itself; 128 and the number where a signal ended it",
+    ),
+    (
+        "`pair primary`, `secondary`, `join`",
+        "0",
+        "this site has left and the other one leads (`switch`, `detach`)",
+    ),
+    (
+        "`pair primary`, `secondary`, `join`",
+        "122",
+        "stopped before a wrong byte left, or the peer is lost and this site may not go on",
+    ),
+    (
+        "`pair status`",
+        "1",
+        "a site is lost, or the program is held",
+    ),
+    (
+        "`pair switch`, `detach`",
+        "1",
+        "the site refused, and says why",
+    ),
+    (
+        "`pair verify`",
+        "1",
+        "a page differs from the ledger, or cannot be read",
+    ),
+    (
+        "`host run`",
+        "1",
+        "the run function, a call of the script or a job of a task failed",
+    ),
+    (
+        "`host run --keep own`",
+        "128 + N",
+        "signal N has killed the host on its way to the end, or six times in a minute; 123 after panics",
+    ),
+    (
+        "`host check`",
+        "1",
+        "something that the host needs is absent on this machine",
+    ),
+    (
+        "`host generate --test`",
+        "122",
+        "an answer after a crash differed from the one without",
+    ),
+    ("`host analyse`", "1", "a task may miss its deadline"),
+    (
+        "`host demo`",
+        "1",
+        "an answer was wrong, or a handle was lost while the host lived",
+    ),
+    ("`bench`", "1", "something that was measured failed"),
+    (
+        "`bench`",
+        "2, 3",
+        "interrupted before the end; nothing could be measured",
+    ),
+];
 
 fn outcome(class: Class, errno: Option<&str>) -> String {
     match (class, errno) {

@@ -72,16 +72,68 @@ pub(crate) fn unnamed(rust: &Pages) -> Vec<Complaint> {
     complaints
 }
 
+const BENCH_COMMANDS: &str = "bench/src/command/cli.rs";
+const BENCH_LIST: &str = "bench/src/lib.rs";
+
+/// Commands of `bench` that the list at the head of its library does not have.
+pub(crate) fn unlisted(rust: &Pages) -> Vec<Complaint> {
+    let (Some(commands), Some(list)) = (rust.get(BENCH_COMMANDS), rust.get(BENCH_LIST)) else {
+        return Vec::new();
+    };
+    let items = match syn::parse_file(commands) {
+        Ok(file) => file.items,
+        Err(why) => return vec![complaint(BENCH_COMMANDS, 1, why.to_string())],
+    };
+    let actions = items.into_iter().filter_map(|item| match item {
+        syn::Item::Enum(item) if item.ident == "Action" => Some(item.variants),
+        _ => None,
+    });
+    let names = actions
+        .flatten()
+        .map(|action| kebab(&action.ident.to_string()));
+    names
+        .filter(|name| !list.contains(&format!("`bench {name}`")))
+        .map(|name| complaint(BENCH_LIST, 1, format!("`bench {name}` is not in the list")))
+        .collect()
+}
+
+/// `SeiTables` as a command is called: `sei-tables`.
+fn kebab(name: &str) -> String {
+    let mut out = String::new();
+    for (at, c) in name.char_indices() {
+        if c.is_uppercase() && at > 0 {
+            out.push('-');
+        }
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn pages(files: &[(&str, &str)]) -> Pages {
+        let own = |(file, text): &(&str, &str)| ((*file).to_owned(), (*text).to_owned());
+        files.iter().map(own).collect()
+    }
+
+    #[test]
+    fn a_command_of_bench_that_its_list_lacks_is_found() {
+        let commands = "enum Action { Spec { size: u8 }, SeiTables, Start }\nenum Other { None }\n";
+        let list = "//! | `bench spec` | x |\n//! | `bench sei-tables` | y |\n";
+        let found = unlisted(&pages(&[(BENCH_COMMANDS, commands), (BENCH_LIST, list)]));
+        let why = "`bench start` is not in the list".to_owned();
+        assert_eq!(found, [complaint(BENCH_LIST, 1, why)]);
+        let whole = format!("{list}//! | `bench start` | z |\n");
+        assert_eq!(
+            unlisted(&pages(&[(BENCH_COMMANDS, commands), (BENCH_LIST, &whole)])),
+            []
+        );
+    }
+
     #[test]
     fn a_public_item_that_nobody_names_and_a_long_file_of_tests_are_found() {
-        let pages = |files: &[(&str, &str)]| -> Pages {
-            let own = |(file, text): &(&str, &str)| ((*file).to_owned(), (*text).to_owned());
-            files.iter().map(own).collect()
-        };
         let found = unnamed(&pages(&[
             (
                 "a.rs",

@@ -6,10 +6,11 @@
 //! | a link leads to a file, and to a heading if it names one | every page |
 //! | `docs/index.md` answers thirty questions at least, each by a page that exists | that page |
 //! | the front pages stay short | [`LENGTHS`] |
-//! | retired words (`docs/glossary.md`) are gone | every page, every source file |
-//! | a page that code names exists | every source file |
+//! | words that the right column of `docs/glossary.md` retires are gone | every page, every source file |
+//! | a page that code names exists, and the heading behind it | every source file |
 //! | modules use each other in no circle | every crate |
 //! | a public item is named somewhere else | all Rust |
+//! | the list at the head of `bench` has each of its commands | bench/src/lib.rs |
 //! | no file of tests over 600 lines | all Rust |
 //! | rustfmt has nothing to say | all Rust |
 //! | clang-format has nothing to say | C and C++ that stand in a product (`FOLDERS` in format.rs) |
@@ -30,29 +31,17 @@ const LINE_CHARS_MAX: usize = 160;
 const SENTENCE_WORDS_MAX: usize = 40;
 const QUESTIONS_MIN: usize = 30;
 
-/// Pages that everybody reads, and how many lines they may have.
-const LENGTHS: [(&str, usize); 4] = [
+/// Pages that everybody reads, and how many lines they may have; of a folder, each page of it.
+const LENGTHS: [(&str, usize); 5] = [
     ("README.md", 100),
     ("CHANGELOG.md", 60),
     ("docs/limits.md", 120),
     ("docs/specification.md", 150),
+    ("docs/guide/", 200),
 ];
 
-/// Words that have gone, and what is said instead.
-const RETIRED: [(&str, &str); 12] = [
-    ("warden", "sandbox"),
-    ("wardens", "sandbox"),
-    ("jail", "sandbox"),
-    ("sentry", "job control"),
-    ("conductor", "driver"),
-    ("ration", "CPU limit"),
-    ("mishap", "incident"),
-    ("stratum", "fault type"),
-    ("strata", "fault types"),
-    ("dummies", "control runs"),
-    ("arrival", "claim"),
-    ("arrivals", "claims"),
-];
+/// The page whose right column has the words that have gone.
+const GLOSSARY: &str = "docs/glossary.md";
 
 const SOURCES: [&str; 9] = ["rs", "c", "h", "S", "def", "cpp", "policy", "toml", "cc"];
 
@@ -67,6 +56,15 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
     let mut pages = Pages::new();
     let mut complaints = Vec::new();
     let mut rust = Pages::new();
+    let mut sources = Vec::new();
+    let gone = Retired::read(&fs::read_to_string(root.join(GLOSSARY))?);
+    if gone.0.is_empty() {
+        complaints.push(complaint(
+            GLOSSARY,
+            1,
+            "no word is retired in the right column".into(),
+        ));
+    }
     for file in &files {
         let extension = file.rsplit_once('.').map_or("", |(_, end)| end);
         let page = extension == "md";
@@ -82,16 +80,20 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
         }
         // This file names what is retired, and its tests name pages that do not exist.
         if file != "xtask/src/tidy.rs" {
-            complaints.extend(pointers(file, &text, is_file));
-            complaints.extend(retired(file, &text));
+            complaints.extend(gone.find(file, &text));
+            sources.push((file, text.clone()));
         }
         if extension == "rs" {
             rust.insert(file.clone(), text.clone());
         }
     }
+    for (file, text) in &sources {
+        complaints.extend(pointers(file, text, &pages));
+    }
     complaints.extend(check_pages(&pages, is_file));
     complaints.extend(source::long_tests(&rust));
     complaints.extend(source::unnamed(&rust));
+    complaints.extend(source::unlisted(&rust));
     complaints.extend(in_circles(root, &files)?);
     complaints.extend(format::rust(root, &files)?);
     complaints.extend(format::c(root, &files)?);
@@ -134,26 +136,30 @@ fn in_circles(root: &Path, files: &[String]) -> std::io::Result<Vec<Complaint>> 
 /// The rules of pages.
 pub fn check_pages(pages: &Pages, is_file: impl Fn(&str) -> bool) -> Vec<Complaint> {
     let mut complaints = Vec::new();
+    let gone = Retired::read(pages.get(GLOSSARY).map_or("", String::as_str));
     for (file, text) in pages {
         if !is_generated(text) {
             complaints.extend(lines(file, text));
             complaints.extend(sentences(file, text));
-            if file != "docs/glossary.md" {
+            if file != GLOSSARY {
                 // Names that a format has published stay: they stand in code.
                 let text: Vec<String> = text.lines().map(plain).collect();
-                complaints.extend(retired(file, &text.join("\n")));
+                complaints.extend(gone.find(file, &text.join("\n")));
             }
         }
         complaints.extend(links(file, text, pages, &is_file));
     }
-    for (file, most) in LENGTHS {
-        let found = pages.get(file).map_or(0, |text| text.lines().count());
-        if found > most {
-            complaints.push(complaint(
-                file,
-                found,
-                format!("{found} lines, at most {most} are allowed"),
-            ));
+    for (path, most) in LENGTHS {
+        let is_meant = |file: &str| file == path || path.ends_with('/') && file.starts_with(path);
+        for (file, text) in pages.iter().filter(|(file, _)| is_meant(file)) {
+            let found = text.lines().count();
+            if found > most {
+                complaints.push(complaint(
+                    file,
+                    found,
+                    format!("{found} lines, at most {most} are allowed"),
+                ));
+            }
         }
     }
     if let Some(text) = pages.get("docs/index.md") {
@@ -292,23 +298,48 @@ fn too_long(file: &str, line: usize, words: usize) -> Option<Complaint> {
     })
 }
 
-fn retired(file: &str, text: &str) -> Vec<Complaint> {
-    let mut complaints = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        for word in words(line) {
-            let found = RETIRED
-                .iter()
-                .find(|(gone, _)| word.eq_ignore_ascii_case(gone));
-            if let Some((gone, instead)) = found {
-                complaints.push(complaint(
-                    file,
-                    at + 1,
-                    format!("the word {gone:?} is retired: {instead} (docs/glossary.md)"),
-                ));
+/// Words that have gone, and what is said instead.
+struct Retired(Vec<(String, String)>);
+
+impl Retired {
+    /// The left and the right column of the glossary.
+    fn read(glossary: &str) -> Self {
+        let rows = glossary.lines().filter_map(|line| {
+            let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
+            let (instead, _meaning, gone) = (cells.next()?, cells.next()?, cells.next()?);
+            let is_head = gone == "Retired" || gone.starts_with('-');
+            (!is_head).then_some((instead, gone))
+        });
+        let words = rows.flat_map(|(instead, gone)| {
+            let words = gone.split(',').map(str::trim);
+            let words = words.filter(|word| !word.is_empty());
+            words.map(|word| (word.to_owned(), instead.to_owned()))
+        });
+        Self(words.collect())
+    }
+
+    /// Where they stand, or their plurals.
+    fn find(&self, file: &str, text: &str) -> Vec<Complaint> {
+        let mut complaints = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            for word in words(line) {
+                let singular = word.strip_suffix(['s', 'S']).unwrap_or(word);
+                let is_it = |gone: &str| {
+                    [word, singular]
+                        .iter()
+                        .any(|w| w.eq_ignore_ascii_case(gone))
+                };
+                if let Some((gone, instead)) = self.0.iter().find(|(gone, _)| is_it(gone)) {
+                    complaints.push(complaint(
+                        file,
+                        at + 1,
+                        format!("the word {gone:?} is retired: {instead} ({GLOSSARY})"),
+                    ));
+                }
             }
         }
+        complaints
     }
-    complaints
 }
 
 /// The words of a line, those of names in snake case and camel case apart.
@@ -402,8 +433,8 @@ fn resolve(file: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Pages that a source file names.
-fn pointers(file: &str, text: &str, is_file: impl Fn(&str) -> bool) -> Vec<Complaint> {
+/// Pages that a source file names, and headings behind them: `docs/limits.md, "Limits"`.
+fn pointers(file: &str, text: &str, pages: &Pages) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (at, line) in text.lines().enumerate() {
         for (begin, _) in line.match_indices("docs/") {
@@ -412,8 +443,19 @@ fn pointers(file: &str, text: &str, is_file: impl Fn(&str) -> bool) -> Vec<Compl
                 .take_while(|c| c.is_alphanumeric() || "/-_.".contains(*c))
                 .collect();
             let path = path.trim_end_matches('.');
-            if path.ends_with(".md") && !is_file(path) {
+            if !path.ends_with(".md") {
+                continue;
+            }
+            let Some(page) = pages.get(path) else {
                 complaints.push(complaint(file, at + 1, format!("no page is called {path}")));
+                continue;
+            };
+            let behind = line[begin + path.len()..].strip_prefix(", \"");
+            if let Some((heading, _)) = behind.and_then(|rest| rest.split_once('"'))
+                && !anchors(page).any(|found| found == anchor(heading))
+            {
+                let why = format!("{path} has no heading {heading:?}");
+                complaints.push(complaint(file, at + 1, why));
             }
         }
     }
@@ -498,20 +540,37 @@ mod tests {
 
     #[test]
     fn a_retired_word_is_found_as_a_whole_word() {
+        let glossary = "| Word | Meaning | Retired |\n|---|---|---|\n| job control | of a shell | sentry |\n\
+                        | limit | of time | ration, portion |\n| type | of a fault | |\n";
+        let page = |text| whys(&[("a.md", text), (GLOSSARY, glossary)]);
         assert_eq!(
-            whys(&[("a.md", "The Sentry stops.\n")]),
+            page("The Sentry stops.\n"),
             ["a.md:1 the word \"sentry\" is retired: job control (docs/glossary.md)"]
         );
-        assert_eq!(whys(&[("a.md", "Registration, operation.\n")]), [""; 0]);
-        let names = "fn post_sentry() -> OtherStratum { jailed(RATIONS) }";
-        let found = retired("a.rs", names);
+        assert_eq!(page("Registration, a type, retired words.\n"), [""; 0]);
+        let names = "fn post_sentry() -> OtherPortion { sentried(RATIONS) }";
+        let found = Retired::read(glossary).find("a.rs", names);
         let whys: Vec<&str> = found.iter().map(|found| found.why.as_str()).collect();
         assert_eq!(
             whys,
             [
                 "the word \"sentry\" is retired: job control (docs/glossary.md)",
-                "the word \"stratum\" is retired: fault type (docs/glossary.md)"
+                "the word \"portion\" is retired: limit (docs/glossary.md)",
+                "the word \"ration\" is retired: limit (docs/glossary.md)"
             ]
+        );
+    }
+
+    #[test]
+    fn a_long_guide_is_found_and_a_long_reference_is_not() {
+        let (long, most) = ("Line.\n\n".repeat(101), "Line.\n\n".repeat(100));
+        assert_eq!(
+            whys(&[
+                ("docs/guide/a.md", &long),
+                ("docs/guide/b.md", &most),
+                ("docs/reference/a.md", &long)
+            ]),
+            ["docs/guide/a.md:202 202 lines, at most 200 are allowed"]
         );
     }
 
@@ -523,12 +582,17 @@ mod tests {
 
     #[test]
     fn a_page_that_code_names_has_to_exist() {
-        let found = pointers(
-            "a.rs",
-            "// see docs/gone.md.\n// see docs/here.md\n",
-            |path| path == "docs/here.md",
+        let pages = Pages::from([("docs/here.md".to_owned(), "# A\n\n## There\n".to_owned())]);
+        let text =
+            "// see docs/gone.md.\n// see docs/here.md, \"There\".\n// docs/here.md, \"Nowhere\"\n";
+        let found = pointers("a.rs", text, &pages);
+        let found: Vec<_> = found.iter().map(|it| (it.line, it.why.as_str())).collect();
+        assert_eq!(
+            found,
+            [
+                (1, "no page is called docs/gone.md"),
+                (3, "docs/here.md has no heading \"Nowhere\"")
+            ]
         );
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].line, 1);
     }
 }

@@ -117,7 +117,7 @@ struct sf_call {
 /* Rows. Each .def file gives every macro it uses an empty default, so an includer defines
  * only the one it wants, and undefines them all at its end.
  *
- * calls.def:  HANDLER(name, what)      one per function sf_h_<name>; enum entry SF_H_<name>
+ * calls.def:  HANDLER(name, what)      special knowledge: SF_H_<name> of an enumeration
  *             CALL(nr, name, class, handler, errno, a0, a1, a2, a3, a4, a5, note)
  *             CALL_GAP(first, last, note)   numbers without a call: DENY ENOSYS, as the kernel
  *             SF_CALLS_MAX, SF_CALLS_KERNEL  the highest number, the kernel it is true of
