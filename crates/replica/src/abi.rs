@@ -18,7 +18,7 @@ pub(crate) const OFF_PAYLOAD: usize = 0x80_0000;
 pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
 pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
 pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
-pub(crate) const WARDS_MAX: usize = 16;
+pub(crate) const WARDS_MAX: usize = 64;
 pub(crate) const FORKED_MAX: usize = 64;
 /// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
@@ -233,6 +233,9 @@ pub(crate) struct Ward {
     pub(crate) leader_inv: u32,
     pub(crate) state: u32,
     pub(crate) status: u32,
+    pub(crate) proxy: i32,
+    pub(crate) proxy_inv: u32,
+    pub(crate) over: u32,
 }
 
 #[repr(C)]
@@ -361,6 +364,8 @@ pub(crate) mod ward {
     pub(crate) const ENDED: u32 = 4;
     pub(crate) const FAILED: u32 = 5;
     pub(crate) const GONE: u32 = 6;
+    pub(crate) const ADOPT: u32 = 7;
+    pub(crate) const ADOPTED: u32 = 8;
 }
 
 pub(crate) mod alarm {

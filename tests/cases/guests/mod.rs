@@ -39,6 +39,7 @@ const DRIVEN: &[&str] = &[
     "write_whole.c",
     "waits_to_write.c",
     "children_struck.c",
+    "adopted.c",
     "shared_leader.c",
     "state_rounds.c",
     "terminal_raw.c",

@@ -527,7 +527,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
-	if (unlikely(me.reborn || nr == NR_prctl) && me.slot == 0) {
+	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid) && me.slot == 0) {
 		if (sf_kept_answers(nr, a, &r))
 			return r;
 		sf_kept_translate(nr, call);

@@ -40,6 +40,8 @@ void sf_wards_look(void);
 int sf_ward_takes(struct sf_siginfo *);
 int sf_ward_may_show(u32 nr);
 void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6]);
+s64 sf_wards_adopt(void);
+void sf_ward_names(struct sf_siginfo *);
 s64 sf_ward_answers(u32 nr, const u64 a[6], s64 ret);
 int sf_ward_parent(s64 *pid);
 

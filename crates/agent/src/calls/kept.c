@@ -604,6 +604,7 @@ s64 sf_kept_result(u32 nr, s64 ret)
 void sf_kept_siginfo(struct sf_siginfo *i)
 {
 	if (i->code == SI_TIMER) {
+	sf_ward_names(i);
 		for (u32 t = REAL_TIMERS; t < REAL_TIMERS + SF_KEPT_TIMERS; t++) {
 			if (K->timer[t].used && number[t] == (s32)i->words[0]) {
 				i->words[0] = (i->words[0] & ~0xffffffffull) | K->timer[t].id;

@@ -152,7 +152,7 @@ enum sf_phase {
 };
 
 /* A child whose leader the launcher can make again (ward.c). */
-#define SF_WARDS_MAX 16u
+#define SF_WARDS_MAX 64u
 #define SF_FORKED_MAX 64u
 enum sf_ward_state {
 	SF_W_FREE,
@@ -162,6 +162,8 @@ enum sf_ward_state {
 	SF_W_ENDED,  /* the proxy is to end, as `status` says */
 	SF_W_FAILED, /* there is no proxy, and its leader is gone */
 	SF_W_GONE,   /* its parent has been told of its end */
+	SF_W_ADOPT,  /* its parent was made again, which is to have a proxy for it as a child */
+	SF_W_ADOPTED,
 };
 struct sf_ward {
 	int32_t pid; /* with its complement behind it, as the leader that signals are passed on to */
@@ -169,6 +171,9 @@ struct sf_ward {
 	int32_t leader;
 	uint32_t leader_inv;
 	uint32_t state, status;
+	int32_t proxy; /* of one that was adopted: the proxy's number, and whether `status` says how it is to end */
+	uint32_t proxy_inv;
+	uint32_t over;
 };
 
 enum sf_cmd {

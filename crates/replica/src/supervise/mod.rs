@@ -20,7 +20,7 @@
 //! | `meeting` | threads and signals: where replicas take them, at one place |
 //! | `recovery` | an alarm, from the count to the repaired group |
 //! | `exec` | the leader becomes another program |
-//! | `tree`, `ward` | programs that it starts, protected; whom they belong to |
+//! | `tree`, `ward`, `offspring` | programs that it starts, protected; whom they belong to |
 //! | `bare` | programs that it starts, unprotected |
 //! | `cpu_limit` | how much of the limits a group takes |
 
@@ -32,6 +32,7 @@ mod exec;
 mod forward;
 mod hearing;
 mod meeting;
+mod offspring;
 pub(crate) mod recovery;
 mod requests;
 mod start_up;
@@ -533,7 +534,7 @@ impl<'a> Supervisor<'a> {
                     self.leader_end = Some(change);
                 }
             }
-            child::Change::Stopped(signal) if pid == self.replicas[0].child => {
+            child::Change::Stopped(signal) if pid == self.replicas[0].child && !self.is_child() => {
                 self.leader_stopped(signal)
             }
             child::Change::Traced => self.traced_stop(pid),

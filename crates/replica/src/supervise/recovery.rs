@@ -1100,6 +1100,9 @@ impl Supervisor<'_> {
         self.hearing.tree.accounts.open(pid);
         self.hearing.tree.led_anew(self.hearing.post(), pid);
         self.leads_a_ward();
+        if !self.adopts_children() {
+            return false;
+        }
         self.promotions += 1;
         self.group.set32(at!(remade), 1);
         self.group.wait_until(ANSWER, || {

@@ -125,7 +125,7 @@ impl Supervisor<'_> {
         }
         let bare = bare::named(self.plan, pid, path, dir);
         let answer = if bare.is_some() { abi::EXEC_BARE } else { 0 };
-        match tree::by_exec(&self.hearing.tree, pid, mask, bare) {
+        match tree::by_exec(&self.hearing.tree, self.hearing.post(), pid, mask, bare) {
             Ok(child) => {
                 self.on_its_way = Some(child);
                 answer
@@ -147,10 +147,9 @@ impl Supervisor<'_> {
             Err(_) => return -i64::from(libc::EAGAIN),
         }
         match tree::by_fork(
-            &self.hearing.tree,
+            self.hearing,
             &self.group,
             self.replicas[0].pid,
-            self.hearing.mask,
             modules,
             fixed,
         ) {
