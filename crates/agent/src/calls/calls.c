@@ -216,6 +216,11 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		/* Other processes may wait for a word that they share: the kernel's. */
 		return app.threads && ((a[1] & FUTEX_PRIVATE) || !sf_domain_word(a[0])) ? about_threads(c, own, SF_QUERY) : c;
 	case SF_H_fork: return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
+	case SF_H_pidfd:
+		*own = *c;
+		own->class = G->options & SF_O_PAIR ? SF_DENY : c->class;
+		own->err = ENOSYS;
+		return own;
 	case SF_H_exit: return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
 	case SF_H_tkill:
 	case SF_H_tgkill: return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
@@ -662,6 +667,7 @@ static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
 	case SF_H_tkill: return (s32)a[1] == 9;
 	case SF_H_tgkill: return (s32)a[2] == 9;
 	case SF_H_sigqueue: return (s32)a[nr == NR_rt_sigqueueinfo ? 1 : 2] == 9;
+	case SF_H_pidfd: return nr == NR_pidfd_send_signal && (s32)a[1] == 9;
 	}
 	return 0;
 }
@@ -674,6 +680,7 @@ static int kills_itself(const struct sf_call *c, u32 nr, const u64 a[6])
 	case SF_H_kill: return (s32)a[1] == 9 && ((s32)a[0] == own || is_own_group((s32)a[0]));
 	case SF_H_tkill: return (s32)a[1] == 9 && (s32)a[0] == own;
 	case SF_H_tgkill: return (s32)a[2] == 9 && (s32)a[0] == own && (s32)a[1] == own;
+	case SF_H_pidfd: return kills(c, nr, a) && sf_pidfd_names(a[0]) == sys0(NR_getpid);
 	case SF_H_sigqueue: return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : (s32)a[1] == own && (s32)a[2] == 9);
 	}
 	return 0;
@@ -884,7 +891,7 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 			sf_pair_before(nr, a);
 	}
 	if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
-		sf_rpc(SF_RPC_KILL, (u64)(s64)(s32)a[0], 0, 0, 0, 0);
+		sf_rpc(SF_RPC_KILL, (u64)(s64)(c->handler == SF_H_pidfd ? sf_pidfd_names(a[0]) : (s32)a[0]), 0, 0, 0, 0);
 	if (likely(ret != SF_WOULD_WAIT))
 		ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
 	if (unlikely(G->options & SF_O_PAIR) && sf_pair_turned(nr, a, ret))

@@ -819,6 +819,7 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 	struct part p = everything;
 	switch (c->handler) {
 	case SF_H_kill:
+	case SF_H_pidfd:
 	case SF_H_tkill:
 	case SF_H_tgkill:
 	case SF_H_sigqueue: return write_back(r, &p); /* it may be the end */
