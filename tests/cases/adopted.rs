@@ -1,4 +1,4 @@
-//! A parent's leader is killed while its children live: its program waits for them as if nothing had been (crates/agent, ward.c).
+//! A leader that has company is killed: a parent's while its children live, whose program waits for them as if nothing had been (crates/agent, ward.c); and a worker's that shares memory.
 
 use std::fs;
 use std::path::Path;
@@ -110,6 +110,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             ..Invocation::default()
         })
     };
+    let worker = |_: &Path| {
+        Ok(Invocation {
+            program: build::guest("shared_worker.c", Variant::Dynamic)?,
+            ..Invocation::default()
+        })
+    };
     let shell = |_: &Path| Ok(command("/bin/sh", &["-c", SHELL]));
     let make = |dir: &Path| {
         fs::write(dir.join("Makefile"), MAKEFILE).map_err(|error| error.to_string())?;
@@ -143,6 +149,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             until: KEPT,
             ..of("inner_shell", 2, inner)
         });
+        all.extend(
+            [("worker_of_2", 2), ("worker_of_3", 3)].map(|(name, replicas)| Parent {
+                until: KEPT,
+                ..of(name, replicas, worker)
+            }),
+        );
     }
     all.into_iter()
         .map(|parent| {

@@ -223,6 +223,7 @@ pub(crate) struct Group {
     pub(crate) parent_inv: u32,
     pub(crate) ward: [Ward; WARDS_MAX],
     pub(crate) forked: [u64; FORKED_MAX],
+    pub(crate) domain_page: u64,
 }
 
 #[repr(C)]
@@ -411,7 +412,10 @@ pub(crate) const SEGMENT_NOW: u64 = 1 << 63;
 pub(crate) const SEGMENT_HELD: u64 = 1 << 62;
 pub(crate) const SEGMENT_SUM: i64 = 1 << 40;
 /// An answer: the file that is held has no name any more.
+/// What a process shares with others has no name (abi.h, `SF_D_ANONYMOUS`).
+pub(crate) const DOMAIN_ANONYMOUS: u32 = 1;
 pub(crate) const SEGMENT_NAMELESS: i64 = 2;
+pub(crate) const SEGMENT_OWN: i64 = 3;
 pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;
 pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;
 pub(crate) const NR_EXEC_COUNT: u32 = 0x8000_0106;

@@ -40,6 +40,7 @@ const DRIVEN: &[&str] = &[
     "waits_to_write.c",
     "children_struck.c",
     "adopted.c",
+    "shared_worker.c",
     "shared_leader.c",
     "state_rounds.c",
     "terminal_raw.c",
@@ -337,6 +338,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_file.c",
         "shared_sysv.c",
         "shared_named.c",
+        "shared_programs.c",
         "shared_spin.c",
         "fork_dropped.c",
         "fork_drops.c",
@@ -355,8 +357,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.push(
         row("shared_named.c")
             .args("elsewhere", &["elsewhere"])
-            .expect(Expect::Refused("of another program"))
-            .replicas(&[2, 3]),
+            .replicas(&[1, 2, 3]),
     );
     rows.push(
         row("shared_named.c")

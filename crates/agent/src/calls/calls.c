@@ -174,6 +174,14 @@ static const struct sf_call *about_threads(const struct sf_call *c, struct sf_ca
 	return own;
 }
 
+static const struct sf_call *denied(const struct sf_call *c, struct sf_call *own, int err)
+{
+	*own = *c;
+	own->class = SF_DENY;
+	own->err = (int16_t)err;
+	return own;
+}
+
 /* The row in force for this call: a sub-table may replace class, errno and pointer. */
 static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 {
@@ -216,11 +224,7 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		/* Other processes may wait for a word that they share: the kernel's. */
 		return app.threads && ((a[1] & FUTEX_PRIVATE) || !sf_domain_word(a[0])) ? about_threads(c, own, SF_QUERY) : c;
 	case SF_H_fork: return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
-	case SF_H_pidfd:
-		*own = *c;
-		own->class = G->options & SF_O_PAIR ? SF_DENY : c->class;
-		own->err = ENOSYS;
-		return own;
+	case SF_H_pidfd: return G->options & SF_O_PAIR ? denied(c, own, ENOSYS) : c;
 	case SF_H_exit: return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
 	case SF_H_tkill:
 	case SF_H_tgkill: return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
@@ -1186,7 +1190,7 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	}
 	if (unlikely(app.map_files) && sf_shared_before(r, c, nr, a))
 		return SF_ANEW;
-	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_shares(nr, a) && sf_domain_before_fork(r))
+	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_before(r, nr, a))
 		return SF_ANEW;
 	if (unlikely(app.domain) && sf_domain_ready(r, c, nr, a))
 		return SF_ANEW;

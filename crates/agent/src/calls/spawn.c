@@ -90,11 +90,19 @@ const struct sf_call *sf_spawn_row(const struct sf_call *c, struct sf_call *own,
 }
 
 /* Whether a call makes a copy, which has memory in common with its parent where that is mapped shared. */
-int sf_spawn_shares(u32 nr, const u64 a[6])
+static int shares(u32 nr, const u64 a[6])
 {
 	struct asked k;
 	return !app.spawn.active && what_is_asked(nr, a, &k) && (!(k.flags & CLONE_VM) || (G->options & SF_O_PAIR)) &&
 	       !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS));
+}
+
+/* Before a child is made. 1: start the call again. */
+int sf_spawn_before(struct sf_regs *r, u32 nr, const u64 a[6])
+{
+	if (shares(nr, a))
+		return sf_domain_before_fork(r);
+	return app.map_files && !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS | SF_O_PAIR)) && sf_domain_before_program(r);
 }
 
 /* ---- copies that are the launcher's children ---- */
@@ -411,7 +419,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	if (me.slot == 0 || pair) {
 		G->base = 1;
 		G->leader_pid = me.slot == 0 ? (u32)own->init_pid : (u32)pid;
-		store(&G->domain, app.domain);
+		sf_domain_tell();
 		store(&G->settled, app.map_settled);
 	} else
 		me.parent = sf_boot.launcher_pid;

@@ -218,6 +218,7 @@ impl Supervisor<'_> {
             group.set32(word, old.get32(word));
         }
         self.takes_children_along(&group);
+        self.hearing.tree.gives_turns(&group, pid);
         let flips = std::mem::take(&mut self.modules.flips).carry_on(
             self.plan,
             &old.memory,

@@ -271,7 +271,7 @@ impl<'a> Supervisor<'a> {
     /// Whether a leader that is gone can be made again.
     fn is_kept(&self) -> bool {
         self.keeper != 0
-            && !(self.is_child() && (self.shares_memory() || self.forsaken || self.is_condemned()))
+            && !(self.is_child() && (self.shares_names() || self.forsaken || self.is_condemned()))
     }
 
     /// Whether a process of the tree is about to kill this one.
@@ -438,6 +438,11 @@ impl<'a> Supervisor<'a> {
     /// Whether this process shares writable memory with others of its tree (domain.c).
     pub(crate) fn shares_memory(&self) -> bool {
         self.group.get32(at!(domain)) != 0
+    }
+
+    /// Whether there are files or System V segments among it, which a leader that is made again could not have.
+    pub(crate) fn shares_names(&self) -> bool {
+        self.group.get32(at!(domain)) > abi::DOMAIN_ANONYMOUS
     }
 
     /// Whether every replica has given back the last baton that the leader had: what they share is equal then, and others

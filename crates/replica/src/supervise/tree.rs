@@ -27,7 +27,7 @@ use steadfast_integrity::event::{Event, EventSink, Exec, OfProcess, What};
 use steadfast_integrity::ids::EventIndex;
 use steadfast_integrity::plan::{FaultReport, Plan, StopReason};
 use steadfast_sys::pidfd::Process;
-use steadfast_sys::shared::Shared;
+use steadfast_sys::shared::{self, Shared};
 use steadfast_sys::signals::Taken;
 use steadfast_sys::{child, procfs, ptrace};
 
@@ -137,6 +137,8 @@ pub(crate) struct Tree {
     reaper: AtomicI32,
     shown: OnceLock<Arc<status::Table>>,
     pub(crate) segments: Segments,
+    /// Where the processes of all its programs take turns, if this system has such segments (domain.c).
+    turns: Option<Shared>,
     pub(crate) accounts: Accounts,
 }
 
@@ -148,6 +150,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Tree {
     pub(crate) fn new(plan: &Plan) -> Arc<Self> {
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let owner = procfs::effective_ids(own).unwrap_or_default();
         Arc::new(Self {
             plan: plan.clone(),
             since: Instant::now(),
@@ -166,8 +170,18 @@ impl Tree {
             reaper: AtomicI32::new(0),
             shown: OnceLock::new(),
             segments: Segments::default(),
+            turns: Shared::attachable(4096, owner, 0o600).ok(),
             accounts: Accounts::default(),
         })
+    }
+
+    /// A program is about to begin in a process, which attaches what all of them have.
+    pub(crate) fn gives_turns(&self, group: &Group, pid: i32) {
+        if let Some(number) = self.turns.as_ref().and_then(Shared::id)
+            && procfs::effective_ids(pid).is_some_and(|ids| shared::give_to(number, ids).is_ok())
+        {
+            group.set64(at!(domain_page), u64::try_from(number).map_or(0, |n| n + 1));
+        }
     }
 
     /// Where events of the tree are to be heard.
@@ -801,6 +815,7 @@ fn launched(
         false,
         option::TREE,
     )?;
+    tree.gives_turns(&group, stop.pid());
     let launched = launch::launch_again(
         stop,
         &group.memory,
