@@ -227,6 +227,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("nowhere.c").args("to_the_end", &["x"]).ends("signal 11"),
         row("own_kill.c"),
         row("pidfds.c").ends("signal 9").replicas(&[1, 2, 3]),
+        row("wait_flags.c").replicas(&[1, 2, 3]),
         row("own_kill.c").args("group", &["group"]).ends("signal 9").replicas(&[1, 2, 3]),
         row("own_kill.c").args("thread", &["thread"]).ends("signal 9").replicas(&[2, 3]),
         row("signalfd.c"),

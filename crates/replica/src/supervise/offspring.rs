@@ -1,7 +1,9 @@
 //! Offspring: which group has made which, and how each has ended, for a leader that is made again: its children are this
 //! process's by then, and its program waits for them.
 //!
-//! Invariant: no lock is held while a process is waited for; the thread that hears of its end takes it.
+//! Invariants
+//!  1. No lock is held while a process is waited for; the thread that hears of its end takes it.
+//!  2. A number that the kernel has given to another process is no child's: a process is known by its start as well.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ struct Child {
     /// What its parent knows it by.
     number: i32,
     leader: i32,
+    since: Option<u64>,
     /// Its group decides what its leader's end is, as long as it has a thread.
     kept: bool,
     lives: bool,
@@ -39,7 +42,14 @@ impl Child {
             return ward.is_some_and(|ward| ward.waits());
         }
         let own = i32::try_from(std::process::id()).ok();
-        self.how.is_some() || self.kept && self.lives || procfs::parent(self.leader) == own
+        let is_ours = || procfs::parent(self.leader) == own && self.is_there();
+        self.how.is_some() || self.kept && self.lives || is_ours()
+    }
+
+    /// Whether its leader has not been waited for.
+    fn is_there(&self) -> bool {
+        let began = procfs::start_time(self.leader);
+        began.is_some() && began == self.since
     }
 
     fn finish(&self) {
@@ -66,14 +76,13 @@ impl Offspring {
     pub(crate) fn born(&self, parent: &Post, its: &Post, number: i32) {
         let mut all = self.all();
         let waited_for = |one: &Child| one.ward.as_ref().is_some_and(|ward| ward.waits());
-        all.retain(|one| {
-            one.number != number && (one.lives || waited_for(one) || child::exists(one.number))
-        });
+        all.retain(|one| one.number != number && (one.lives || waited_for(one) || one.is_there()));
         all.push(Child {
             parent: parent.clone(),
             its: its.clone(),
             number,
             leader: number,
+            since: procfs::start_time(number),
             kept: false,
             lives: true,
             how: None,
@@ -82,7 +91,10 @@ impl Offspring {
     }
 
     pub(crate) fn led_anew(&self, post: &Post, leader: i32) {
-        self.change(post, |one| (one.leader, one.how) = (leader, None));
+        let since = procfs::start_time(leader);
+        self.change(post, |one| {
+            (one.leader, one.since, one.how) = (leader, since, None);
+        });
     }
 
     pub(crate) fn kept(&self, post: &Post) {
@@ -94,6 +106,12 @@ impl Offspring {
             one.kept = true;
             one.ward = Some(Arc::clone(ward));
         });
+    }
+
+    /// The number is that of a new child of this process. Who had it before has been waited for by its parent.
+    pub(crate) fn reused(&self, pid: i32) {
+        self.all()
+            .retain(|one| one.lives || one.leader != pid || one.how.is_some());
     }
 
     /// Its thread is gone.

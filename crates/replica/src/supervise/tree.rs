@@ -233,6 +233,7 @@ impl Tree {
         if pid <= 1 {
             return;
         }
+        self.offspring.reused(pid);
         let mut register = locked(&self.register);
         if let Some((change, usage, _)) = register.unclaimed.remove(&pid) {
             drop(register);
