@@ -39,7 +39,7 @@ __attribute__((noinline)) static void report(struct shared *s) {
     printf("sum %ld, %s\n", s->sum, s->text);
 }
 
-/* Made by another program, which takes turns with nobody here. */
+/* Made by another program. */
 static int attach_elsewhere(const char *self) {
     int status;
     pid_t pid = fork();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 30] = [
+const C: [&str; 31] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -26,6 +26,7 @@ const C: [&str; 30] = [
     "threads/thread",
     "threads/futex",
     "threads/try",
+    "calls/pidfd",
     "calls/ward",
     "memory/domain",
     "memory/segment",

@@ -24,6 +24,7 @@
     reason = "a test harness talks to the person who runs it"
 )]
 
+mod adopted;
 mod awaited;
 mod bench;
 mod between;

@@ -459,6 +459,8 @@ print(sum(queue.get() for i in range(50)))
 child.join()
 with concurrent.futures.ProcessPoolExecutor(2) as pool:
     print(list(pool.map(square, range(20))))
+for method in "spawn", "forkserver":
+    with multiprocessing.get_context(method).Pool(2) as pool: print(pool.map(abs, range(-9, 9)))
 "#;
 
 const LUA: &str = r#"local n = {}

@@ -162,7 +162,7 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0115,
-        "mapping a file of /dev/shm that processes of another program share, one of them alone, or that has grown since",
+        "mapping a file of /dev/shm that one process has mapped alone, or a program of another user, or that has grown since",
         "their turns are taken from different batons; fix: fork the processes that share it, and set its length before it is mapped",
     ),
     (

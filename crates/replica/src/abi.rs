@@ -18,7 +18,7 @@ pub(crate) const OFF_PAYLOAD: usize = 0x80_0000;
 pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
 pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
 pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
-pub(crate) const WARDS_MAX: usize = 16;
+pub(crate) const WARDS_MAX: usize = 64;
 pub(crate) const FORKED_MAX: usize = 64;
 /// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
@@ -223,6 +223,7 @@ pub(crate) struct Group {
     pub(crate) parent_inv: u32,
     pub(crate) ward: [Ward; WARDS_MAX],
     pub(crate) forked: [u64; FORKED_MAX],
+    pub(crate) domain_page: u64,
 }
 
 #[repr(C)]
@@ -233,6 +234,9 @@ pub(crate) struct Ward {
     pub(crate) leader_inv: u32,
     pub(crate) state: u32,
     pub(crate) status: u32,
+    pub(crate) proxy: i32,
+    pub(crate) proxy_inv: u32,
+    pub(crate) over: u32,
 }
 
 #[repr(C)]
@@ -361,6 +365,8 @@ pub(crate) mod ward {
     pub(crate) const ENDED: u32 = 4;
     pub(crate) const FAILED: u32 = 5;
     pub(crate) const GONE: u32 = 6;
+    pub(crate) const ADOPT: u32 = 7;
+    pub(crate) const ADOPTED: u32 = 8;
 }
 
 pub(crate) mod alarm {
@@ -406,7 +412,10 @@ pub(crate) const SEGMENT_NOW: u64 = 1 << 63;
 pub(crate) const SEGMENT_HELD: u64 = 1 << 62;
 pub(crate) const SEGMENT_SUM: i64 = 1 << 40;
 /// An answer: the file that is held has no name any more.
+/// What a process shares with others has no name (abi.h, `SF_D_ANONYMOUS`).
+pub(crate) const DOMAIN_ANONYMOUS: u32 = 1;
 pub(crate) const SEGMENT_NAMELESS: i64 = 2;
+pub(crate) const SEGMENT_OWN: i64 = 3;
 pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;
 pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;
 pub(crate) const NR_EXEC_COUNT: u32 = 0x8000_0106;

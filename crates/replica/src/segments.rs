@@ -79,6 +79,11 @@ impl Segments {
         });
     }
 
+    /// Whether it has, and remembers it.
+    pub(crate) fn is_own(&self, key: Key) -> bool {
+        self.with(|known| known.made.contains(&key))
+    }
+
     pub(crate) fn viewed(&self, key: Key, group: usize) {
         self.with(|known| *known.views.entry((key, group)).or_default() += 1);
     }

@@ -293,6 +293,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(crate::frames::trials());
     trials.extend(crate::children::trials());
     trials.extend(crate::awaited::trials());
+    trials.extend(crate::adopted::trials());
     trials.extend(families());
     trials.push(goes_on_after_exec());
     trials.push(while_the_leader_waits());

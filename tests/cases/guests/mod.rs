@@ -39,6 +39,8 @@ const DRIVEN: &[&str] = &[
     "write_whole.c",
     "waits_to_write.c",
     "children_struck.c",
+    "adopted.c",
+    "shared_worker.c",
     "shared_leader.c",
     "state_rounds.c",
     "terminal_raw.c",
@@ -224,6 +226,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("nowhere.c").shapes(Variant::PAIR),
         row("nowhere.c").args("to_the_end", &["x"]).ends("signal 11"),
         row("own_kill.c"),
+        row("pidfds.c").ends("signal 9").replicas(&[1, 2, 3]),
+        row("wait_flags.c").replicas(&[1, 2, 3]),
         row("own_kill.c").args("group", &["group"]).ends("signal 9").replicas(&[1, 2, 3]),
         row("own_kill.c").args("thread", &["thread"]).ends("signal 9").replicas(&[2, 3]),
         row("signalfd.c"),
@@ -335,6 +339,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_file.c",
         "shared_sysv.c",
         "shared_named.c",
+        "shared_programs.c",
         "shared_spin.c",
         "fork_dropped.c",
         "fork_drops.c",
@@ -353,8 +358,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.push(
         row("shared_named.c")
             .args("elsewhere", &["elsewhere"])
-            .expect(Expect::Refused("of another program"))
-            .replicas(&[2, 3]),
+            .replicas(&[1, 2, 3]),
     );
     rows.push(
         row("shared_named.c")

@@ -174,6 +174,14 @@ static const struct sf_call *about_threads(const struct sf_call *c, struct sf_ca
 	return own;
 }
 
+static const struct sf_call *denied(const struct sf_call *c, struct sf_call *own, int err)
+{
+	*own = *c;
+	own->class = SF_DENY;
+	own->err = (int16_t)err;
+	return own;
+}
+
 /* The row in force for this call: a sub-table may replace class, errno and pointer. */
 static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 {
@@ -216,6 +224,7 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		/* Other processes may wait for a word that they share: the kernel's. */
 		return app.threads && ((a[1] & FUTEX_PRIVATE) || !sf_domain_word(a[0])) ? about_threads(c, own, SF_QUERY) : c;
 	case SF_H_fork: return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
+	case SF_H_pidfd: return G->options & SF_O_PAIR ? denied(c, own, ENOSYS) : c;
 	case SF_H_exit: return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
 	case SF_H_tkill:
 	case SF_H_tgkill: return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
@@ -527,7 +536,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
-	if (unlikely(me.reborn || nr == NR_prctl) && me.slot == 0) {
+	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid) && me.slot == 0) {
 		if (sf_kept_answers(nr, a, &r))
 			return r;
 		sf_kept_translate(nr, call);
@@ -662,6 +671,7 @@ static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
 	case SF_H_tkill: return (s32)a[1] == 9;
 	case SF_H_tgkill: return (s32)a[2] == 9;
 	case SF_H_sigqueue: return (s32)a[nr == NR_rt_sigqueueinfo ? 1 : 2] == 9;
+	case SF_H_pidfd: return nr == NR_pidfd_send_signal && (s32)a[1] == 9;
 	}
 	return 0;
 }
@@ -674,6 +684,7 @@ static int kills_itself(const struct sf_call *c, u32 nr, const u64 a[6])
 	case SF_H_kill: return (s32)a[1] == 9 && ((s32)a[0] == own || is_own_group((s32)a[0]));
 	case SF_H_tkill: return (s32)a[1] == 9 && (s32)a[0] == own;
 	case SF_H_tgkill: return (s32)a[2] == 9 && (s32)a[0] == own && (s32)a[1] == own;
+	case SF_H_pidfd: return kills(c, nr, a) && sf_pidfd_names(a[0]) == sys0(NR_getpid);
 	case SF_H_sigqueue: return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : (s32)a[1] == own && (s32)a[2] == 9);
 	}
 	return 0;
@@ -884,7 +895,7 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 			sf_pair_before(nr, a);
 	}
 	if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
-		sf_rpc(SF_RPC_KILL, (u64)(s64)(s32)a[0], 0, 0, 0, 0);
+		sf_rpc(SF_RPC_KILL, (u64)(s64)(c->handler == SF_H_pidfd ? sf_pidfd_names(a[0]) : (s32)a[0]), 0, 0, 0, 0);
 	if (likely(ret != SF_WOULD_WAIT))
 		ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
 	if (unlikely(G->options & SF_O_PAIR) && sf_pair_turned(nr, a, ret))
@@ -1179,7 +1190,7 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	}
 	if (unlikely(app.map_files) && sf_shared_before(r, c, nr, a))
 		return SF_ANEW;
-	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_shares(nr, a) && sf_domain_before_fork(r))
+	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_before(r, nr, a))
 		return SF_ANEW;
 	if (unlikely(app.domain) && sf_domain_ready(r, c, nr, a))
 		return SF_ANEW;

@@ -29,14 +29,19 @@ struct sf_orphan {
 _Static_assert(sizeof(struct sf_orphan) == 184 && offsetof(struct sf_orphan, inner) == 88, "gate.S");
 s64 sf_orphan(u64 share);
 const struct sf_call *sf_spawn_row(const struct sf_call *, struct sf_call *own, u32 nr, const u64 a[6]);
-int sf_spawn_shares(u32 nr, const u64 a[6]);
+int sf_spawn_before(struct sf_regs *, u32 nr, const u64 a[6]);
 void sf_spawn_hook(struct sf_event *, struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
 NORETURN void sf_spawned(s64 pid);
 NORETURN void sf_spawn_goes_on(struct sf_event *, const struct sf_result *);
 NORETURN void sf_spawn_dies(void);
 
-/* ward.c: a child that goes on under a new leader while its parent lives */
+/* pidfd.c: descriptors of processes */
+s32 sf_pidfd_names(u64 fd);
+
+/* ward.c: a child and its parent, of which one goes on under a new leader while the other lives */
 void sf_wards_look(void);
+s64 sf_wards_adopt(void);
+void sf_ward_names(struct sf_siginfo *);
 int sf_ward_takes(struct sf_siginfo *);
 int sf_ward_may_show(u32 nr);
 void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6]);

@@ -562,6 +562,7 @@ void sf_kept_translate(u32 nr, u64 call[7])
 		break;
 	case NR_wait4:
 	case NR_kill:
+	case NR_pidfd_open:
 	case NR_tkill:
 	case NR_rt_sigqueueinfo:
 	case NR_getpgid:
@@ -603,6 +604,7 @@ s64 sf_kept_result(u32 nr, s64 ret)
 /* ... and the other way, in what the kernel tells of a signal. */
 void sf_kept_siginfo(struct sf_siginfo *i)
 {
+	sf_ward_names(i);
 	if (i->code == SI_TIMER) {
 		for (u32 t = REAL_TIMERS; t < REAL_TIMERS + SF_KEPT_TIMERS; t++) {
 			if (K->timer[t].used && number[t] == (s32)i->words[0]) {

@@ -15,7 +15,7 @@
  *  2. Followers are copied from followers: a latent error of the leader does not spread.
  *  3. While a child stands in for the leader, app.spawn holds what the parent goes on with, equally in all replicas.
  *
- * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces, pidfds, a TLS of the child's own, a child of
+ * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces, a TLS of the child's own, a child of
  * vfork that makes another one; memory checks and snapshots while a child of vfork has not called exec.
  * See vfork(2), clone(2), prctl(2) PR_SET_CHILD_SUBREAPER; docs/concepts/replication.md, "Children".
  */
@@ -24,14 +24,15 @@
 
 #define CLONE_VM 0x100ull
 #define CLONE_FILES 0x400ull
+#define CLONE_PIDFD 0x1000ull
 #define CLONE_VFORK 0x4000ull
 #define CLONE_PARENT_SETTID 0x100000ull
 #define CLONE_CHILD_CLEARTID 0x200000ull
 #define CLONE_CHILD_SETTID 0x1000000ull
 #define CLONE_CLEAR_SIGHAND 0x100000000ull
 #define CSIGNAL 0xffull
-#define OF_VFORK (CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND)
-#define OF_FORK (CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | CLONE_CLEAR_SIGHAND)
+#define OF_VFORK (CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND | CLONE_PIDFD)
+#define OF_FORK (CLONE_PIDFD | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | CLONE_CLEAR_SIGHAND)
 
 #define WCLONE 0x80000000u
 #define CLOSE_RANGE_UNSHARE 2
@@ -51,7 +52,7 @@ static s64 raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 /* ---- what is asked for ---- */
 
 struct asked {
-	u64 flags, signal, stack, child_tid, parent_tid;
+	u64 flags, signal, stack, child_tid, parent_tid, pidfd;
 };
 
 /* 0: the arguments cannot be read. */
@@ -61,11 +62,11 @@ static int what_is_asked(u32 nr, const u64 a[6], struct asked *k)
 	*k = (struct asked){ .signal = 17 /* SIGCHLD */ };
 	switch (nr) {
 	case NR_vfork: k->flags = CLONE_VM | CLONE_VFORK; return 1;
-	case NR_clone: *k = (struct asked){ a[0] & ~CSIGNAL, a[0] & CSIGNAL, a[1], a[3], a[2] }; return 1;
+	case NR_clone: *k = (struct asked){ a[0] & ~CSIGNAL, a[0] & CSIGNAL, a[1], a[3], a[2], a[2] }; return 1;
 	case NR_clone3:
 		if (a[1] < 64 || a[1] > sizeof c || sf_user_bytes(c, a[0], a[1]) < 0)
 			return 0;
-		*k = (struct asked){ c[0], c[4], c[5] ? c[5] + c[6] : 0, c[2], c[3] };
+		*k = (struct asked){ c[0], c[4], c[5] ? c[5] + c[6] : 0, c[2], c[3], c[1] };
 		return !c[8] && !c[9] && !c[10]; /* numbers and control groups */
 	}
 	return 1;
@@ -74,7 +75,7 @@ static int what_is_asked(u32 nr, const u64 a[6], struct asked *k)
 static u8 class(u32 nr, const u64 a[6])
 {
 	struct asked k;
-	if (!what_is_asked(nr, a, &k))
+	if (!what_is_asked(nr, a, &k) || ((k.flags & CLONE_PIDFD) && (G->options & SF_O_PAIR)))
 		return SF_REFUSE;
 	if (k.flags & CLONE_VM)
 		return (k.flags & CLONE_VFORK) && !(k.flags & ~OF_VFORK) ? SF_COMMIT : SF_REFUSE;
@@ -89,11 +90,19 @@ const struct sf_call *sf_spawn_row(const struct sf_call *c, struct sf_call *own,
 }
 
 /* Whether a call makes a copy, which has memory in common with its parent where that is mapped shared. */
-int sf_spawn_shares(u32 nr, const u64 a[6])
+static int shares(u32 nr, const u64 a[6])
 {
 	struct asked k;
 	return !app.spawn.active && what_is_asked(nr, a, &k) && (!(k.flags & CLONE_VM) || (G->options & SF_O_PAIR)) &&
 	       !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS));
+}
+
+/* Before a child is made. 1: start the call again. */
+int sf_spawn_before(struct sf_regs *r, u32 nr, const u64 a[6])
+{
+	if (shares(nr, a))
+		return sf_domain_before_fork(r);
+	return app.map_files && !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS | SF_O_PAIR)) && sf_domain_before_program(r);
 }
 
 /* ---- copies that are the launcher's children ---- */
@@ -222,6 +231,15 @@ NORETURN static void returns(struct sf_event *e, const struct sf_result *done, s
 	sf_leave(r);
 }
 
+/* A descriptor of the child, which the leader has: its number is everybody's. */
+static s32 pidfd;
+
+static void note_pidfd(const struct asked *k, s32 fd)
+{
+	if (k->flags & CLONE_PIDFD)
+		sf_user_put(k->pidfd, &fd, 4);
+}
+
 NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct asked *k)
 {
 	const struct sf_result *done;
@@ -230,6 +248,7 @@ NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct a
 		if (done->ret < 0)
 			returns(e, done, r, done->ret);
 		remember(r);
+		note_pidfd(k, (s32)done->aux);
 		sf_event_done(e, done);
 		as_child(r, k);
 	}
@@ -239,7 +258,7 @@ NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct a
 	parent.wrote = me.wrote;
 	sf_signals_hold_all();
 	const s64 own = raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
-	const u64 call[7] = { NR_clone, CLONE_VM | CLONE_VFORK | k->signal, 0, 0, 0, 0, 0 };
+	const u64 call[7] = { NR_clone, CLONE_VM | CLONE_VFORK | k->signal | (k->flags & CLONE_PIDFD), 0, (u64)&pidfd, 0, 0, 0 };
 	const u64 token = tls.secret ^ ~call[0];
 	tls.token = token;
 	tls.selector = 1;
@@ -259,7 +278,8 @@ NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct a
 	if (G->options & SF_O_SUD)
 		raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
 	tls.selector = 1;
-	sf_event_done(e, publish(e, 0, 0));
+	note_pidfd(k, pidfd);
+	sf_event_done(e, publish(e, 0, (u32)pidfd));
 	sf_signals_release();
 	as_child(r, k);
 }
@@ -399,7 +419,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	if (me.slot == 0 || pair) {
 		G->base = 1;
 		G->leader_pid = me.slot == 0 ? (u32)own->init_pid : (u32)pid;
-		store(&G->domain, app.domain);
+		sf_domain_tell();
 		store(&G->settled, app.map_settled);
 	} else
 		me.parent = sf_boot.launcher_pid;
@@ -471,20 +491,21 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 		done = leaders_word(e);
 		const s64 pid = done->ret;
 		if (pid > 0) {
-			const u64 fd = done->aux;
+			const u64 fd = (u32)done->aux;
 			s64 copy = me.role == SF_FOLLOWER ? sf_orphan(CLONE_FILES) : 1;
 			if (copy == 0)
 				begin(r, k, fd, pid);
 			if (copy < 0)
 				me.poison = 1;
 			note_child(k, pid);
+			note_pidfd(k, (s32)(done->aux >> 32));
 		}
 		returns(e, done, r, pid);
 	}
 	sf_signals_hold_all();
 	s64 fd = sf_rpc(SF_RPC_FORK, e->seq, 0, 0, 0, 0), pid = fd;
 	if (fd >= 0) {
-		struct copied ca = { .exit_signal = k->signal };
+		struct copied ca = { .flags = k->flags & CLONE_PIDFD, .pidfd = (u64)&pidfd, .exit_signal = k->signal };
 		if (G->options & SF_O_PAIR)
 			sf_pair_grows();
 		pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
@@ -497,10 +518,11 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 			/* It may be killed before it says its number itself. */
 			store(&G->forked[me.forks++ % SF_FORKED_MAX], (u64)pid << 32 | (u32)fd);
 			note_child(k, pid);
+			note_pidfd(k, pidfd);
 		}
 	}
 	struct sf_result *res = sf_result_begin(e, pid);
-	res->aux = (u64)fd;
+	res->aux = (u32)fd | (u64)(u32)pidfd << 32;
 	if (pid > 0 && (G->options & SF_O_PAIR))
 		res->flags |= SF_R_SPAWNED;
 	sf_result_end(res);

@@ -1,4 +1,4 @@
-/* Ward: a child that goes on under a new leader while its parent lives.
+/* Ward: a child and its parent, of which one goes on under a new leader while the other lives.
  *
  *   launcher ──► a ward: this child has a keeper (crates/replica, ward.rs)
  *   the child's leader is killed ──► the parent's agent reaps it, unseen by the program, and leaves a proxy in its place:
@@ -6,14 +6,20 @@
  *                                ──► the launcher makes the leader again, under another number
  *   signals to the proxy ──► the new leader;  the new leader's end ──► the proxy's end
  *
+ *   the parent's leader is killed ──► its children are the launcher's ──► a ward for each, to be adopted
+ *                                 ──► the new leader makes a proxy for each, under another number, and says the child's
+ *   the child's end ──► the launcher ──► the proxy's end ──► the new leader
+ *
  * So wait(2), SIGCHLD, kill(2) and the number of the child stay the kernel's. The parent's agent looks where a child's end
  * can show: at SIGCHLD, in what wait4(2) and waitid(2) answer, and at the launcher's nudge.
  *
  * Invariants
  *  1. A death is kept from the program only if it is by SIGKILL, of a child that is a ward, and once.
  *  2. Where there can be no proxy, the launcher is told and stops the tree.
+ *  3. An entry that was adopted is free again when the program has been told of the child's end, and by the agent alone.
  *
- * Not covered: stops of the new leader, which the parent does not see; its CPU time, which is the proxy's.
+ * Not covered: stops of the new leader, which the parent does not see; its CPU time, which is the proxy's. setpgid(2) of an
+ * adopted child, which is none of its parent's to the kernel.
  * See clone3(2) set_tid, wait(2), rt_sigqueueinfo(2); docs/concepts/replication.md, "Children".
  */
 #include "agent.h"
@@ -67,23 +73,27 @@ NORETURN static void end_as(u32 status)
 		raw4(NR_exit_group, signal ? 128 + signal : status >> 8, 0, 0, 0);
 }
 
-/* Holds nothing but its number: passes on what is sent to it, and ends as the launcher says. */
+/* Holds nothing but its number: passes on what is sent to it, and ends as the launcher says. One of another number is not
+ * meant by what is sent to it, and is in the child's process group, since its parent may wait for that. */
 NORETURN static void be_proxy(struct sf_ward *w)
 {
 	static const s64 look[2] = { 0, 200 * 1000 * 1000 };
 	const u64 all = ~0ull;
+	const int is_meant = raw4(NR_getpid, 0, 0, 0, 0) == w->pid;
 	struct sf_siginfo i;
+	s64 s = 0;
 	raw4(NR_close_range, 0, ~0u, 0, 0);
 	raw4(NR_munmap, 0, SF_BASE, 0, 0);
 	raw4(NR_munmap, SF_SHARED + SF_SHARED_BYTES, 0x7ffffffff000ull - SF_SHARED - SF_SHARED_BYTES, 0, 0);
-	for (;;) {
-		s64 s = raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8);
-		if (load(&w->state) == SF_W_ENDED)
+	if (!is_meant)
+		raw4(NR_setpgid, 0, (u64)raw4(NR_getpgid, (u64)w->pid, 0, 0, 0), 0, 0);
+	for (;; s = raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8)) {
+		if (load(&w->state) == SF_W_ENDED || load(&w->over))
 			end_as(w->status);
 		if (raw4(NR_kill, (u64)sf_boot.launcher_pid, 0, 0, 0) == -ESRCH)
 			end_as(SIGKILL);
 		s32 leader = w->leader;
-		if (s <= 0 || leader <= 1 || w->leader_inv != ~(u32)leader)
+		if (s <= 0 || leader <= 1 || w->leader_inv != ~(u32)leader || !is_meant)
 			continue;
 		if (i.code != -1 /* SI_QUEUE */ || (u32)i.err >> 16 != FORWARDED >> 16) {
 			i.err = FORWARDED | (i.code & 0xffff);
@@ -94,21 +104,95 @@ NORETURN static void be_proxy(struct sf_ward *w)
 	}
 }
 
-/* The leader of a ward was killed: its number goes to a proxy. */
-static void leave_proxy(struct sf_ward *w)
+/* A child that is nothing but a number: the ward's own, or one that the kernel chooses. All signals are blocked. */
+static s64 proxy(struct sf_ward *w, int of_its_number)
 {
 	struct {
 		u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
 	} ca = { .exit_signal = SIGCHLD };
 	const u32 armed = tls.selector;
 	s32 number = w->pid;
-	ca.set_tid = (u64)&number;
-	ca.set_tid_size = 1;
+	if (of_its_number) {
+		ca.set_tid = (u64)&number;
+		ca.set_tid_size = 1;
+	}
 	s64 pid = raw4(NR_clone3, (u64)&ca, sizeof ca, 0, 0);
 	if (pid == 0)
 		be_proxy(w);
 	tls.selector = armed;
-	store(&w->state, pid == number ? SF_W_PROXY : SF_W_FAILED);
+	return pid;
+}
+
+/* The leader of a ward was killed: its number goes to a proxy. */
+static void leave_proxy(struct sf_ward *w)
+{
+	store(&w->state, proxy(w, 1) == w->pid ? SF_W_PROXY : SF_W_FAILED);
+}
+
+/* This leader was made again. The children of the one before are the launcher's, and each gets a proxy; one whose own leader
+ * was made again had its number from one before. Negative: it cannot wait for one of them. */
+s64 sf_wards_adopt(void)
+{
+	const u64 all = ~0ull;
+	u64 old = 0;
+	s64 pid = 0;
+	raw4(NR_rt_sigprocmask, 0, (u64)&all, (u64)&old, 8);
+	for (u32 n = 0; n < SF_WARDS_MAX && pid >= 0; n++) {
+		struct sf_ward *w = &G->ward[n];
+		if (load(&w->state) != SF_W_ADOPT)
+			continue;
+		pid = w->leader == w->pid ? -1 : proxy(w, 1);
+		if (pid < 0)
+			pid = proxy(w, 0);
+		w->proxy = (s32)pid;
+		w->proxy_inv = ~(u32)pid;
+		store(&w->state, SF_W_ADOPTED);
+	}
+	raw4(NR_rt_sigprocmask, 2, (u64)&old, 0, 8);
+	return pid < 0 ? pid : 0;
+}
+
+static struct sf_ward *adopted(s32 pid, int by_proxy)
+{
+	for (u32 i = 0; i < SF_WARDS_MAX; i++) {
+		struct sf_ward *w = &G->ward[i];
+		if (load(&w->state) == SF_W_ADOPTED && w->pid_inv == ~(u32)w->pid && w->proxy_inv == ~(u32)w->proxy &&
+		    (by_proxy ? w->proxy : w->pid) == pid)
+			return w;
+	}
+	return NULL;
+}
+
+/* What the kernel tells of the leader's child, as the program knows it. */
+void sf_ward_names(struct sf_siginfo *i)
+{
+	struct sf_ward *w = i->signo == SIGCHLD && i->code > 0 && i->code <= 6 ? adopted((s32)i->words[0], 1) : NULL;
+	if (w)
+		i->words[0] = (i->words[0] & ~0xffffffffull) | (u32)w->pid;
+}
+
+/* A number that the program gives, as the kernel knows this leader's child. */
+static u64 as_child(u64 pid)
+{
+	struct sf_ward *w = (s32)pid > 1 ? adopted((s32)pid, 0) : NULL;
+	return w ? (u64)w->proxy : pid;
+}
+
+/* A child's end that the program is told of; by its proxy's number. The other number is the answer. */
+static s32 said(s32 pid, int for_good)
+{
+	struct sf_ward *w = adopted(pid, 1);
+	if (!w)
+		return pid;
+	const s32 number = w->pid, leader = w->leader;
+	if (!for_good)
+		return number;
+	/* Somebody may have killed the proxy, and so the child. */
+	const int over = load(&w->over) != 0;
+	if (!over && leader > 1 && w->leader_inv == ~(u32)leader)
+		sys2(NR_kill, leader, SIGKILL);
+	store(&w->state, over ? SF_W_FREE : SF_W_GONE);
+	return number;
 }
 
 /* ---- the parent ---- */
@@ -176,6 +260,10 @@ void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6])
 	memset(&own, 0, sizeof own);
 	memset(owed, 0, sizeof owed);
 	to[nr == NR_wait4 ? 1 : 2] = nr == NR_wait4 ? (u64)&own.status : (u64)&own.info;
+	if (nr == NR_wait4)
+		to[0] = as_child(a[0]);
+	else if (a[0] == P_PID)
+		to[1] = as_child(a[1]);
 }
 
 /* Whether a child's end is to stay unknown. */
@@ -219,19 +307,24 @@ s64 sf_ward_answers(u32 nr, const u64 a[6], s64 r)
 		const u32 signal = own.status & 0x7f;
 		if (r > 0 && signal != 0x7f && hides((s32)r, signal == SIGKILL, 1))
 			return hidden();
+		if (r > 0)
+			r = said((s32)r, signal != 0x7f && own.status != 0xffff /* continued */);
 		return r > 0 && a[1] && sf_user_put(a[1], &own.status, 4) ? -EFAULT : r;
 	}
-	const struct sf_siginfo *i = &own.info;
+	struct sf_siginfo *i = &own.info;
 	const int ends = i->signo && i->code >= 1 && i->code <= 3;
 	if (ends && hides((s32)i->words[0], i->code == CLD_KILLED && (s32)i->words[1] == SIGKILL, !(a[3] & WNOWAIT)))
 		return hidden();
+	if (i->signo)
+		i->words[0] = (i->words[0] & ~0xffffffffull) | (u32)said((s32)i->words[0], ends && !(a[3] & WNOWAIT));
 	/* The kernel stores six words, and not what lies between. */
 	return a[2] && (sf_user_put(a[2], i, 12) || sf_user_put(a[2] + 16, i->words, 12)) ? -EFAULT : r;
 }
 
-/* A leader that was made again is the launcher's child, and tells its program the parent that this had before. */
+/* A leader that was made again is the launcher's child, as is one whose parent was, and tells its program the parent that
+ * it had before. */
 int sf_ward_parent(s64 *pid)
 {
 	*pid = G->parent;
-	return me.reborn && G->parent > 1 && G->parent_inv == ~(u32)G->parent && sys2(NR_kill, G->parent, 0) == 0;
+	return G->parent > 1 && G->parent_inv == ~(u32)G->parent && sys2(NR_kill, G->parent, 0) == 0;
 }

@@ -151,8 +151,12 @@ enum sf_phase {
 	SF_P_DEAD,
 };
 
+/* What a process shares with others (domain.c). */
+#define SF_D_ANONYMOUS 1u
+#define SF_D_NAMED 2u /* ... files or System V segments among it */
+
 /* A child whose leader the launcher can make again (ward.c). */
-#define SF_WARDS_MAX 16u
+#define SF_WARDS_MAX 64u
 #define SF_FORKED_MAX 64u
 enum sf_ward_state {
 	SF_W_FREE,
@@ -162,6 +166,8 @@ enum sf_ward_state {
 	SF_W_ENDED,  /* the proxy is to end, as `status` says */
 	SF_W_FAILED, /* there is no proxy, and its leader is gone */
 	SF_W_GONE,   /* its parent has been told of its end */
+	SF_W_ADOPT,  /* its parent was made again, which is to have a proxy for it as a child */
+	SF_W_ADOPTED,
 };
 struct sf_ward {
 	int32_t pid; /* with its complement behind it, as the leader that signals are passed on to */
@@ -169,6 +175,9 @@ struct sf_ward {
 	int32_t leader;
 	uint32_t leader_inv;
 	uint32_t state, status;
+	int32_t proxy; /* of one that was adopted: the proxy's number, and whether `status` says how it is to end */
+	uint32_t proxy_inv;
+	uint32_t over;
 };
 
 enum sf_cmd {
@@ -470,7 +479,7 @@ struct sf_group {
 	uint64_t fault_at[SF_FAULTS_MAX]; /* where faults led to a handler: it may go back there, or near it */
 	/* Processes that share memory (domain.c): whether this is one, and of each slot the ticket behind the last one that it
 	 * has given back, and whether it holds another. */
-	uint32_t domain;
+	uint32_t domain; /* SF_D_ANONYMOUS and on */
 	uint32_t counts; /* passes of payloads that were planted are counted: signals are heard there (thread.c) */
 	uint64_t baton_given[SF_SLOTS_MAX];
 	uint32_t baton_held[SF_SLOTS_MAX];
@@ -485,6 +494,7 @@ struct sf_group {
 	struct sf_ward ward[SF_WARDS_MAX];
 	/* The last copies that this leader has made of itself: the group's number (SF_RPC_FORK), and above it the process's. */
 	uint64_t forked[SF_FORKED_MAX];
+	uint64_t domain_page; /* a program's: one more than the number of the segment that all of its tree have at SF_DOMAIN, or 0 */
 };
 
 /* Of SF_RPC_SEGMENT, in a4: the process is one of a domain; the descriptor is the launcher's own. */
@@ -492,6 +502,7 @@ struct sf_group {
 #define SF_SEGMENT_HELD (1ull << 62)
 #define SF_SEGMENT_SUM (1ll << 40) /* in the answer, above the sum */
 #define SF_SEGMENT_NAMELESS 2 /* an answer: the file that is held has no name any more */
+#define SF_SEGMENT_OWN 3      /* ... it is a view, of a file that the program has made in a tmpfs */
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */
 #define SF_BUG_SIGNO 0xb06u

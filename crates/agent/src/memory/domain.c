@@ -2,6 +2,7 @@
  *
  *   anonymous, MAP_SHARED ──► private, as long as nobody is there to share it with
  *                         ──► at a fork: one segment for each replica index, inherited by the replicas' copies
+ *   a file that the program has made in a tmpfs ──► private in the same way, until another program of its tree may map it
  *
  * Replica r of every process of a domain maps the same segment, and no other replica does. Stores to it are no events,
  * so replicas of an index run one at a time: a process holds the baton from one call that may wait to the next one. A
@@ -84,16 +85,21 @@ static u64 opened(const u64 *word)
 	return seal(ticket) == v ? ticket : BAD;
 }
 
-/* The page is inherited: by the followers, and by every copy that a fork makes. */
+/* The page is inherited: by the followers, and by every copy that a fork makes. Other programs of the tree attach it, if they
+ * may: those that do not have turns of their own, and share nothing with these. */
 s64 sf_domain_init(void)
 {
-	s64 r = sf_sys(NR_mmap, SF_DOMAIN, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1ull, 0);
+	if (G->domain_page && sys3(NR_shmat, G->domain_page - 1, SF_DOMAIN, 0) == (s64)SF_DOMAIN && load(&D->id))
+		return 0;
+	s64 r = SF_DOMAIN;
+	if (sys3(NR_mprotect, SF_DOMAIN, PAGE, PROT_READ | PROT_WRITE) < 0) /* there is none */
+		r = sf_sys(NR_mmap, SF_DOMAIN, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1ull, 0);
 	if (r != (s64)SF_DOMAIN)
 		return r < 0 ? r : -ENOMEM;
 	D->next = seal(0);
-	D->id = sf_mix(sf_tsc(), (u64)sf_boot.launcher_pid) | 1;
 	for (u32 s = 0; s < SF_SLOTS_MAX; s++)
 		D->served[s] = seal(0);
+	store(&D->id, sf_mix(sf_tsc(), (u64)sf_boot.launcher_pid) | 1);
 	return 0;
 }
 
@@ -213,14 +219,7 @@ static void is_taken(u64 ticket)
 		;
 }
 
-/* A dead leader's files, and System V segments that the program knows by their numbers, cannot be attached in its place. */
-static int all_anonymous(void)
-{
-	for (u32 i = 0; i < app.segments; i++)
-		if (!app.segment[i].real || app.segment[i].dev || app.segment[i].ino)
-			return 0;
-	return !app.segments_lost;
-}
+static int all_anonymous(void);
 
 /* In another replica of its process: the turn of one that has died. A ticket that this one has given back, all had
  * agreed to give. 1: the successor holds what this replica holds; 0: neither holds any; -EAGAIN: others of that
@@ -278,12 +277,27 @@ static int failed(s64 r)
 	return (u64)r > -4096ull;
 }
 
+/* A dead leader's files, and System V segments that the program knows by their numbers, cannot be attached in its place. */
+static int all_anonymous(void)
+{
+	for (u32 i = 0; i < app.segments; i++)
+		if (!app.segment[i].real || app.segment[i].dev || app.segment[i].ino)
+			return 0;
+	return !app.segments_lost;
+}
+
+/* The launcher is told whether a leader that has died can be made again. */
+void sf_domain_tell(void)
+{
+	store(&G->domain, !app.domain ? 0 : all_anonymous() ? SF_D_ANONYMOUS : SF_D_NAMED);
+}
+
 static void enters_domain(void)
 {
 	if (sf_alone())
 		return;
 	app.domain = 1;
-	store(&G->domain, 1);
+	sf_domain_tell();
 	G->snapshot_broken = 1; /* a copy of one replica would store into what the others have */
 }
 
@@ -539,7 +553,7 @@ s64 sf_domain_adopt(const struct sf_map *m, const struct sf_shared_file *f)
 
 #define POLLIN 1u
 #define POLLOUT 4u
-enum { BATON, JOIN, READY };
+enum { BATON, JOIN, READY, OWN };
 struct turn {
 	u64 what;
 	s64 ret;
@@ -565,7 +579,7 @@ static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	const struct turn *t = arg;
 	(void)e, (void)r;
-	if (t->what != JOIN)
+	if (t->what != JOIN && t->what != OWN)
 		sf_baton_give();
 }
 
@@ -615,8 +629,10 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	u64 ticket = 0;
 	const void *table = NULL;
 	u32 bytes = 0;
-	if (t->what == JOIN && !sf_shared_may_join(&table, &bytes))
+	if (t->what == JOIN && !sf_shared_may_join(&table, &bytes, 0))
 		sf_end(SF_E_REFUSED, SF_NR_SPAWN_SHARED, 0, me.regs);
+	if (t->what == OWN && !sf_shared_may_join(&table, &bytes, 1))
+		bytes = 0;
 	if (t->what == READY && !is_ready(e, t))
 		return NULL;
 	if (t->what == BATON && !take_ticket(&ticket))
@@ -645,10 +661,12 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 		hold(res->aux);
 		return 0;
 	}
-	t->ret = sf_shared_joins(PAYLOAD + res->out_off, res->out_len);
+	if (t->what == OWN && !res->out_len)
+		return 0;
+	t->ret = sf_shared_joins(PAYLOAD + res->out_off, res->out_len, t->what == OWN);
 	for (u32 i = 0; i < app.segments && !t->ret; i++) {
 		struct sf_segment *s = &app.segment[i];
-		if (s->real)
+		if (s->real || t->what == OWN)
 			continue;
 		t->ret = share(s);
 		s->real = 1;
@@ -703,6 +721,22 @@ int sf_domain_before_fork(struct sf_regs *r)
 	sf_event(&e, r, &turns, &t);
 	if (app.domain && !me.holds)
 		sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
+	return 1;
+}
+
+/* Before a child that becomes another program: files that the program has made, and maps, become segments, since that program
+ * may map them by their names. Where that cannot be they stay views, and it is refused there. 1: start the call again. */
+int sf_domain_before_program(struct sf_regs *r)
+{
+	struct sf_event e;
+	if (me.ready == me.next || app.spawn.active || !sf_shared_own())
+		return 0;
+	if (sf_shared_all_written(r))
+		return 1;
+	sf_event(&e, r, &turns, &(struct turn){ .what = OWN });
+	if (app.domain && !me.holds)
+		sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
+	me.ready = me.next;
 	return 1;
 }
 

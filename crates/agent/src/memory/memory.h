@@ -41,8 +41,9 @@ s64 sf_with_own_table(void (*)(void));
 s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n);
 NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
 int sf_shared_all_written(const struct sf_regs *);
-int sf_shared_may_join(const void **table, u32 *bytes);
-s64 sf_shared_joins(const void *table, u32 bytes);
+int sf_shared_own(void);
+int sf_shared_may_join(const void **table, u32 *bytes, int own);
+s64 sf_shared_joins(const void *table, u32 bytes, int own);
 int sf_shared_is_segment(struct sf_shared_file *);
 
 /* settle.c: small files that others write to as well */
@@ -57,7 +58,7 @@ int sf_settle_there(struct sf_regs *);
 /* segment.c: files of /dev/shm that processes of a tree map by their names */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
 int sf_segment_of_site(u64 fd);
-int sf_segment_asks(const u64 a[6], struct sf_shared_file *);
+int sf_segment_asks(const u64 a[6], struct sf_shared_file *, u32 *flags);
 int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);
 s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *);
 s64 sf_segments_anew(void);
@@ -68,6 +69,7 @@ s64 sf_domain_init(void);
 void sf_domain_changed(u32 nr, const u64 a[6], s64 ret);
 int sf_domain_word(u64 at);
 int sf_domain_before_fork(struct sf_regs *);
+int sf_domain_before_program(struct sf_regs *);
 int sf_domain_ready(struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
 int sf_domain_refuses(void);
 void sf_domain_call(const struct sf_call *, u32 nr, const u64 a[6], struct sf_regs *);
@@ -78,6 +80,7 @@ s64 sf_domain_attach(const u64 a[6], s64 forced);
 s64 sf_domain_detach(const u64 a[6]);
 s64 sf_domain_adopt(const struct sf_map *, const struct sf_shared_file *);
 u64 sf_domain_id(void);
+void sf_domain_tell(void);
 void sf_baton_give(void);
 int sf_baton_wanted(void);
 void sf_baton(struct sf_regs *);

@@ -97,7 +97,7 @@ int sf_segment_wanted(u64 fd, struct sf_shared_file *f, u64 end, u64 how)
 {
 	for (u32 tries = 0; tries < 3; tries++) {
 		s64 r = sf_rpc(SF_RPC_SEGMENT, fd, f->dev, f->ino, sf_domain_id(), up(end) | how);
-		if (r <= SF_SEGMENT_NAMELESS)
+		if (r <= SF_SEGMENT_OWN)
 			return (int)r;
 		if (take_copies(f, r)) {
 			f->flags = SF_M_KNOWN | SF_M_SEGMENT;
@@ -108,15 +108,17 @@ int sf_segment_wanted(u64 fd, struct sf_shared_file *f, u64 end, u64 how)
 	return -EIO;
 }
 
-/* Leader, before a mapping: see above. 1: it is one. */
-int sf_segment_asks(const u64 a[6], struct sf_shared_file *f)
+/* Leader, before a mapping: see above. 1: it is one. It may become one: SF_M_OWN. */
+int sf_segment_asks(const u64 a[6], struct sf_shared_file *f, u32 *flags)
 {
 	if (!is_tmpfs((u32)a[4]) || f->size > STAGE_BYTES)
 		return 0;
 	int r = sf_segment_wanted((u32)a[4], f, a[5] + a[1], app.domain ? SF_SEGMENT_NOW : 0);
 	if (r < 0)
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_NAMED, r, me.regs);
-	return r;
+	if (r == SF_SEGMENT_OWN)
+		*flags |= SF_M_OWN;
+	return r == 1;
 }
 
 /* Part of a segment of `whole` bytes, at `at`: all of it is attached where the program has nothing. */

@@ -819,6 +819,7 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 	struct part p = everything;
 	switch (c->handler) {
 	case SF_H_kill:
+	case SF_H_pidfd:
 	case SF_H_tkill:
 	case SF_H_tgkill:
 	case SF_H_sigqueue: return write_back(r, &p); /* it may be the end */
@@ -990,7 +991,7 @@ static s64 map_first(const u64 a[6])
 		found.dev = st.dev;
 		found.ino = st.ino;
 		found.size = st.rest[0];
-		if (sf_segment_asks(a, &found))
+		if (sf_segment_asks(a, &found, &m.flags))
 			return map_segment(a, 0, &found);
 	}
 	u64 ref = place(len);
@@ -1010,7 +1011,7 @@ static s64 map_first(const u64 a[6])
 	m.dev = st.dev;
 	m.ino = st.ino;
 	what_it_may_become(&st, a, ref, len);
-	m.flags = found.flags |= sf_settle_wanted(found.flags, len);
+	m.flags = found.flags |= m.flags | sf_settle_wanted(found.flags, len);
 	if (!(m.flags & SF_M_WRITE) && app.maps >= SF_MAPS_MAX / 2) {
 		found.flags = 0; /* not worth a place: it can only be read */
 		sys2(NR_munmap, window(ref), len);
@@ -1386,14 +1387,24 @@ static const struct sf_shared_file *named(const struct sf_shared_file *table, u3
 	return NULL;
 }
 
+/* Whether there are views of files that the program has made, and another of its programs may map by their names. */
+int sf_shared_own(void)
+{
+	for (u32 i = 0; i < app.maps; i++)
+		if (app.map[i].ref && (app.map[i].flags & SF_M_OWN))
+			return 1;
+	return 0;
+}
+
 /* Leader: whether every file that is mapped shared and writable can be shared with a copy. One that has no name can be
- * reached by the program's own processes alone, one that they made in a tmpfs becomes a segment (segment.c). */
-int sf_shared_may_join(const void **table, u32 *bytes)
+ * reached by the program's own processes alone, one that they made in a tmpfs becomes a segment (segment.c). `own`: there is
+ * no copy, and those that the program has made are meant alone. */
+int sf_shared_may_join(const void **table, u32 *bytes, int own)
 {
 	u32 n = 0;
-	for (u32 i = 0; i < app.maps && !sf_alone(); i++) {
+	for (u32 i = 0; i < app.maps && (own || !sf_alone()); i++) {
 		const struct sf_map *m = &app.map[i];
-		if (!m->ref || named(by_name, n, m))
+		if (!m->ref || named(by_name, n, m) || (own && !(m->flags & SF_M_OWN)))
 			continue;
 		if (m->hold < 0)
 			return 0;
@@ -1411,13 +1422,15 @@ int sf_shared_may_join(const void **table, u32 *bytes)
 	return 1;
 }
 
-/* Every replica: such files become segments; the leader's is the file. What was stored has been written back. */
-s64 sf_shared_joins(const void *table, u32 bytes)
+/* Every replica: such files become segments; the leader's is the file. What was stored has been written back. `own`: those of
+ * the table alone. */
+s64 sf_shared_joins(const void *table, u32 bytes, int own)
 {
 	for (u32 i = 0; i < app.maps;) {
 		const struct sf_map m = app.map[i];
 		const u64 len = m.end - m.start;
-		if (!m.ref) {
+		const struct sf_shared_file *file = named(table, bytes / sizeof *by_name, &m);
+		if (!m.ref || (own && !file)) {
 			i++;
 			continue;
 		}
@@ -1430,7 +1443,7 @@ s64 sf_shared_joins(const void *table, u32 bytes)
 			if (failed(r))
 				return r;
 		}
-		s64 r = sf_domain_adopt(&m, named(table, bytes / sizeof *by_name, &m));
+		s64 r = sf_domain_adopt(&m, file);
 		if (failed(r))
 			return r;
 		forget(m.start, m.end);

@@ -433,6 +433,8 @@ static s64 begins_anew(const struct sf_transfer *t)
 		me.tsc_traps = 1;
 	}
 	s64 r = G->options & SF_O_PAIR ? sf_kept_join() : sf_kept_restore();
+	if (r >= 0 && me.slot == 0)
+		r = sf_wards_adopt();
 	me.readable = (s32)sys1(NR_prctl, 3 /* PR_GET_DUMPABLE */);
 	return r;
 }

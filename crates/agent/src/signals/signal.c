@@ -834,7 +834,7 @@ static int is_signalfd(u64 fd)
 
 static int as_it_was_sent(struct read_info *i)
 {
-	struct sf_siginfo s = { .err = i->err, .code = i->code, .words = { (u64)i->uid << 32 | i->pid } };
+	struct sf_siginfo s = { .signo = (s32)i->signo, .err = i->err, .code = i->code, .words = { (u64)i->uid << 32 | i->pid } };
 	if (s.code == SI_TIMER)
 		s.words[0] = i->timer;
 	const struct sf_siginfo before = s;

@@ -164,7 +164,7 @@ impl Supervisor<'_> {
         self.held = Held::new(self.hearing.tree.segments.clone());
         self.dying = None;
         self.keeper = 0;
-        if self.promotions == 0 {
+        if self.promotions == 0 && !self.is_adopted() {
             self.is_no_ward_any_more();
         }
         self.watch = recovery::Watch::default();

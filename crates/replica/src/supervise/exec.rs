@@ -209,9 +209,16 @@ impl Supervisor<'_> {
         let mut affinity = [0; 256];
         old.memory.read(at!(wait affinity), &mut affinity);
         group.memory.write(at!(wait affinity), &affinity);
-        for word in [at!(pdeathsig), at!(pdeathsig_inv)] {
+        for word in [
+            at!(pdeathsig),
+            at!(pdeathsig_inv),
+            at!(parent),
+            at!(parent_inv),
+        ] {
             group.set32(word, old.get32(word));
         }
+        self.takes_children_along(&group);
+        self.hearing.tree.gives_turns(&group, pid);
         let flips = std::mem::take(&mut self.modules.flips).carry_on(
             self.plan,
             &old.memory,

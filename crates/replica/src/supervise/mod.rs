@@ -20,7 +20,7 @@
 //! | `meeting` | threads and signals: where replicas take them, at one place |
 //! | `recovery` | an alarm, from the count to the repaired group |
 //! | `exec` | the leader becomes another program |
-//! | `tree`, `ward` | programs that it starts, protected; whom they belong to |
+//! | `tree`, `ward`, `offspring` | programs that it starts, protected; whom they belong to |
 //! | `bare` | programs that it starts, unprotected |
 //! | `cpu_limit` | how much of the limits a group takes |
 
@@ -32,6 +32,7 @@ mod exec;
 mod forward;
 mod hearing;
 mod meeting;
+mod offspring;
 pub(crate) mod recovery;
 mod requests;
 mod start_up;
@@ -270,7 +271,7 @@ impl<'a> Supervisor<'a> {
     /// Whether a leader that is gone can be made again.
     fn is_kept(&self) -> bool {
         self.keeper != 0
-            && !(self.is_child() && (self.shares_memory() || self.forsaken || self.is_condemned()))
+            && !(self.is_child() && (self.shares_names() || self.forsaken || self.is_condemned()))
     }
 
     /// Whether a process of the tree is about to kill this one.
@@ -439,6 +440,11 @@ impl<'a> Supervisor<'a> {
         self.group.get32(at!(domain)) != 0
     }
 
+    /// Whether there are files or System V segments among it, which a leader that is made again could not have.
+    pub(crate) fn shares_names(&self) -> bool {
+        self.group.get32(at!(domain)) > abi::DOMAIN_ANONYMOUS
+    }
+
     /// Whether every replica has given back the last baton that the leader had: what they share is equal then, and others
     /// can go on. Followers may be a few events behind.
     pub(crate) fn has_left_the_domain(&self) -> bool {
@@ -533,7 +539,7 @@ impl<'a> Supervisor<'a> {
                     self.leader_end = Some(change);
                 }
             }
-            child::Change::Stopped(signal) if pid == self.replicas[0].child => {
+            child::Change::Stopped(signal) if pid == self.replicas[0].child && !self.is_child() => {
                 self.leader_stopped(signal)
             }
             child::Change::Traced => self.traced_stop(pid),

@@ -172,7 +172,7 @@ impl Supervisor<'_> {
     fn may_have_a_keeper(&self) -> bool {
         let own = i32::try_from(std::process::id()).ok();
         let is_ours = || procfs::parent(self.replicas[0].pid) == own;
-        let alone = self.acting() == self.replicas[0].pid && !self.shares_memory();
+        let alone = self.acting() == self.replicas[0].pid && !self.shares_names();
         !self.is_child() || self.replicas.len() > 1 && alone && (is_ours() || self.can_be_a_ward())
     }
 
@@ -1088,6 +1088,9 @@ impl Supervisor<'_> {
         self.hearing.tree.accounts.open(pid);
         self.hearing.tree.led_anew(self.hearing.post(), pid);
         self.leads_a_ward();
+        if !self.adopts_children() {
+            return false;
+        }
         self.promotions += 1;
         self.group.set32(at!(remade), 1);
         self.group.wait_until(ANSWER, || {

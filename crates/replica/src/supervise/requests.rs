@@ -83,7 +83,8 @@ impl Supervisor<'_> {
         self.group.answer(ret);
     }
 
-    /// A file is mapped shared: 0, if as a view, [`abi::SEGMENT_NAMELESS`], or the sum of its length and its copies' numbers.
+    /// A file is mapped shared: 0, if as a view, [`abi::SEGMENT_OWN`] if one of a file that this tree has made,
+    /// [`abi::SEGMENT_NAMELESS`], or the sum of its length and its copies' numbers.
     pub(super) fn let_share(&self, arg: [u64; 5]) -> std::io::Result<i64> {
         let [fd, dev, ino, domain, end] = arg;
         let file = if end & abi::SEGMENT_HELD == 0 {
@@ -104,8 +105,10 @@ impl Supervisor<'_> {
             in_company: end & abi::SEGMENT_NOW != 0 || self.is_child() || tree.has_children(),
             followers: self.replicas.len() - 1,
         };
+        let key = (about.dev(), about.ino());
         let Some(numbers) = tree.segments.map(file, &asks)? else {
-            return Ok(0);
+            let own = tree.segments.is_own(key);
+            return Ok(if own { abi::SEGMENT_OWN } else { 0 });
         };
         let mut bytes = [0; 4 * abi::SLOTS_MAX];
         bytes[..4].copy_from_slice(&pages.to_le_bytes());
@@ -125,7 +128,7 @@ impl Supervisor<'_> {
         }
         let bare = bare::named(self.plan, pid, path, dir);
         let answer = if bare.is_some() { abi::EXEC_BARE } else { 0 };
-        match tree::by_exec(&self.hearing.tree, pid, mask, bare) {
+        match tree::by_exec(&self.hearing.tree, self.hearing.post(), pid, mask, bare) {
             Ok(child) => {
                 self.on_its_way = Some(child);
                 answer
@@ -147,10 +150,9 @@ impl Supervisor<'_> {
             Err(_) => return -i64::from(libc::EAGAIN),
         }
         match tree::by_fork(
-            &self.hearing.tree,
+            self.hearing,
             &self.group,
             self.replicas[0].pid,
-            self.hearing.mask,
             modules,
             fixed,
         ) {

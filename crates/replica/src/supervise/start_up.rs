@@ -34,6 +34,9 @@ impl<'a> Supervisor<'a> {
         let cores = launch::cores(plan)?;
         io_step(Step::Memory, hearing.tree.make_visible(hearing.front()))?;
         let group = control_block(plan, &cores, equal_pids, has_sys_admin("self"), more)?;
+        if let Ok(own) = i32::try_from(std::process::id()) {
+            hearing.tree.gives_turns(&group, own);
+        }
         let job_control = io_step(Step::Fork, job_control::post(&group, hearing.front()))?;
         let inherited = launch::Inherited {
             mask: hearing.mask,

@@ -15,7 +15,7 @@
 //!  1. A group that cannot go on ends the tree: nothing of it runs on unprotected, or without one of its parts.
 //!  2. Leaders outlive the launcher in no case: a process that survives it, the reaper, ends those on its list.
 //!
-//! Not covered: what a leader that is killed had for children; ward.rs has what a killed child is to its parent.
+//! What a leader that is killed had for children, and what a killed child is to its parent, is in ward.rs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ use steadfast_integrity::event::{Event, EventSink, Exec, OfProcess, What};
 use steadfast_integrity::ids::EventIndex;
 use steadfast_integrity::plan::{FaultReport, Plan, StopReason};
 use steadfast_sys::pidfd::Process;
-use steadfast_sys::shared::Shared;
+use steadfast_sys::shared::{self, Shared};
 use steadfast_sys::signals::Taken;
 use steadfast_sys::{child, procfs, ptrace};
 
@@ -38,6 +38,7 @@ use crate::modules::Modules;
 use crate::segments::Segments;
 use crate::status::LEADERS_MAX;
 use crate::supervise::bare;
+use crate::supervise::offspring::Offspring;
 use crate::supervise::ward::Ward;
 use crate::supervise::{
     Accounts, Birth, Hearing, News, Supervisor, control_block, control_block_in,
@@ -67,8 +68,13 @@ impl Post {
         self.ring();
     }
 
-    fn group(&self) -> Option<Arc<Group>> {
+    pub(crate) fn group(&self) -> Option<Arc<Group>> {
         locked(&self.bell).clone()
+    }
+
+    /// Whether both are the same group's.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.bell, &other.bell)
     }
 
     fn ring(&self) {
@@ -89,6 +95,8 @@ pub(crate) enum Failure {
 #[derive(Debug)]
 struct Living {
     post: Post,
+    /// Of the group that made it.
+    parent: Post,
     /// Its leader, once that is known.
     leader: Option<Process>,
     /// The processes of its replicas, as far as they are known.
@@ -115,6 +123,7 @@ pub(crate) struct Tree {
     pub(crate) since: Instant,
     register: Mutex<Register>,
     living: Mutex<HashMap<usize, Living>>,
+    pub(crate) offspring: Offspring,
     born: AtomicUsize,
     /// Processes that have become groups, the first one not counted; and what faults have done in those that have ended.
     ranked: AtomicU32,
@@ -128,6 +137,8 @@ pub(crate) struct Tree {
     reaper: AtomicI32,
     shown: OnceLock<Arc<status::Table>>,
     pub(crate) segments: Segments,
+    /// Where the processes of all its programs take turns, if this system has such segments (domain.c).
+    turns: Option<Shared>,
     pub(crate) accounts: Accounts,
 }
 
@@ -139,11 +150,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Tree {
     pub(crate) fn new(plan: &Plan) -> Arc<Self> {
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let owner = procfs::effective_ids(own).unwrap_or_default();
         Arc::new(Self {
             plan: plan.clone(),
             since: Instant::now(),
             register: Mutex::default(),
             living: Mutex::default(),
+            offspring: Offspring::default(),
             born: AtomicUsize::new(0),
             ranked: AtomicU32::new(0),
             hits: Mutex::default(),
@@ -156,8 +170,18 @@ impl Tree {
             reaper: AtomicI32::new(0),
             shown: OnceLock::new(),
             segments: Segments::default(),
+            turns: Shared::attachable(4096, owner, 0o600).ok(),
             accounts: Accounts::default(),
         })
+    }
+
+    /// A program is about to begin in a process, which attaches what all of them have.
+    pub(crate) fn gives_turns(&self, group: &Group, pid: i32) {
+        if let Some(number) = self.turns.as_ref().and_then(Shared::id)
+            && procfs::effective_ids(pid).is_some_and(|ids| shared::give_to(number, ids).is_ok())
+        {
+            group.set64(at!(domain_page), u64::try_from(number).map_or(0, |n| n + 1));
+        }
     }
 
     /// Where events of the tree are to be heard.
@@ -209,6 +233,7 @@ impl Tree {
         if pid <= 1 {
             return;
         }
+        self.offspring.reused(pid);
         let mut register = locked(&self.register);
         if let Some((change, usage, _)) = register.unclaimed.remove(&pid) {
             drop(register);
@@ -229,6 +254,9 @@ impl Tree {
             change,
             child::Change::Exited(_) | child::Change::Signaled(_)
         );
+        if ended {
+            self.offspring.ended(pid, change);
+        }
         let mut register = locked(&self.register);
         let post = if ended {
             register.posts.remove(&pid)
@@ -303,6 +331,7 @@ impl Tree {
             living.leader = Process::open(pid).ok();
             living.crew = vec![pid];
             living.number = pid;
+            self.offspring.born(&living.parent, &living.post, pid);
         }
         if let Some(first) = locked(&self.first).as_ref() {
             first.ring();
@@ -312,11 +341,13 @@ impl Tree {
     /// Another process leads the group that is told of changes here.
     pub(crate) fn led_anew(&self, post: &Post, pid: i32) {
         self.change(post, |living| living.leader = Process::open(pid).ok());
+        self.offspring.led_anew(post, pid);
     }
 
     /// That group goes on when its leader has ended.
     pub(crate) fn keeps(&self, post: &Post) {
         self.change(post, |living| living.kept = true);
+        self.offspring.kept(post);
     }
 
     /// A group has a new process for replica `r`.
@@ -354,6 +385,7 @@ impl Tree {
     /// Its parent is told of its leader's end by a proxy.
     pub(crate) fn has_ward(&self, post: &Post, ward: &Arc<Ward>) {
         self.change(post, |living| living.ward = Some(Arc::clone(ward)));
+        self.offspring.has_ward(post, ward);
     }
 
     /// The memory of the group that a process leads.
@@ -519,7 +551,9 @@ impl Drop for Life {
         if let Some(entry) = self.entry {
             self.tree.strike_off(entry);
         }
-        locked(&self.tree.living).remove(&self.id);
+        if let Some(living) = locked(&self.tree.living).remove(&self.id) {
+            self.tree.offspring.left(&living.post);
+        }
         if let Some(first) = locked(&self.tree.first).as_ref() {
             first.ring();
         }
@@ -528,6 +562,7 @@ impl Drop for Life {
 
 fn begin(
     tree: &Arc<Tree>,
+    parent: &Post,
     mask: u64,
     life: impl FnOnce(Hearing, Life) + Send + 'static,
 ) -> std::io::Result<Post> {
@@ -539,6 +574,7 @@ fn begin(
     let id = tree.born.fetch_add(1, Ordering::SeqCst) + 1;
     let living = Living {
         post: post.clone(),
+        parent: parent.clone(),
         leader: None,
         crew: Vec::new(),
         kept: false,
@@ -569,6 +605,7 @@ fn cores(plan: &Plan, id: usize) -> Vec<usize> {
 /// error: the agent's number for why not.
 pub(crate) fn by_exec(
     tree: &Arc<Tree>,
+    parent: &Post,
     pid: i32,
     mask: u64,
     bare: Option<String>,
@@ -578,7 +615,7 @@ pub(crate) fn by_exec(
         Some(program) => unprotected(&hearing, life, pid, program, &ready),
         None => exec(&hearing, life, pid, mask, &ready),
     };
-    let post = begin(tree, mask, life).map_err(|_| abi::NR_EXEC_TRACE)?;
+    let post = begin(tree, parent, mask, life).map_err(|_| abi::NR_EXEC_TRACE)?;
     match answer.recv_timeout(ANSWER) {
         Ok(true) => Ok(OnItsWay { post }),
         _ => Err(abi::NR_EXEC_TRACE),
@@ -779,6 +816,7 @@ fn launched(
         false,
         option::TREE,
     )?;
+    tree.gives_turns(&group, stop.pid());
     let launched = launch::launch_again(
         stop,
         &group.memory,
@@ -792,13 +830,13 @@ fn launched(
 
 /// A group for copies of a group's replicas, which attach its memory by [`Asked::number`].
 pub(crate) fn by_fork(
-    tree: &Arc<Tree>,
+    hearing: &Hearing,
     parent: &Arc<Group>,
     leader: i32,
-    mask: u64,
     modules: Modules,
     fixed: u64,
 ) -> Result<Asked, LaunchError> {
+    let tree = &hearing.tree;
     let id = tree.born.load(Ordering::SeqCst) + 1;
     let step = |step| move |source| LaunchError::Step { step, source };
     let owner = procfs::effective_ids(leader)
@@ -818,6 +856,8 @@ pub(crate) fn by_fork(
     let mut affinity = [0; 256];
     parent.memory.read(at!(wait affinity), &mut affinity);
     group.memory.write(at!(wait affinity), &affinity);
+    // Where its leader was made again, a copy's leader has what are files for others as memory of its own, too.
+    group.set32(at!(remade), parent.get32(at!(remade)));
     modules.flips.write(&group.memory);
     let its = Arc::clone(&group);
     let parent = Arc::clone(parent);
@@ -825,7 +865,8 @@ pub(crate) fn by_fork(
         let made = || forked(&parent, number);
         fork(&hearing, life, its, made, modules, fixed);
     };
-    let post = begin(tree, mask, life).map_err(step(crate::Step::Thread))?;
+    let post =
+        begin(tree, hearing.post(), hearing.mask, life).map_err(step(crate::Step::Thread))?;
     Ok(Asked { number, post })
 }
 

@@ -8,10 +8,18 @@
 //!
 //! Only where a process may choose its number (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN): the proxy needs that of the leader.
 //!
+//! The other way round, of a parent that was made again:
+//!
+//! ```text
+//!   its leader is killed ──► its children are this process's
+//!                        ──► an entry for each in its control block, to be adopted ──► a proxy for each under the new leader
+//!   a child ends         ──► so does its proxy, whoever of the two threads hears of it
+//! ```
+//!
 //! Not covered: a program whose own will it is that this child ends (SIGKILL by a process of the tree): it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::plan::StopReason;
@@ -30,10 +38,15 @@ const LOOK: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Ward {
     group: Arc<Group>,
-    parent: i32,
-    /// The leader's number, the proxy's afterwards.
+    parent: AtomicI32,
+    /// The leader's number, and the proxy's afterwards if that is no other leader's.
     pid: i32,
     at: usize,
+    /// This process is the child's parent, and has seen its end.
+    adopted: AtomicBool,
+    over: AtomicBool,
+    /// Its parent has become another program since.
+    left: AtomicBool,
 }
 
 macro_rules! of {
@@ -43,32 +56,146 @@ macro_rules! of {
 }
 
 impl Ward {
+    /// An entry that is nobody's; the child of an adopted one may have ended where nobody waits for it.
     fn claim(group: Arc<Group>, parent: i32, pid: i32) -> Option<Self> {
-        let state = std::mem::offset_of!(abi::Ward, state);
-        let at = (0..abi::WARDS_MAX)
-            .map(|index| at!(ward) + index * size_of::<abi::Ward>())
-            .find(|at| {
-                let word = group.memory.u32(at + state);
-                word.compare_exchange(
-                    ward::FREE,
-                    ward::CLAIMED,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
-            })?;
+        let word = |at: usize| {
+            let state = std::mem::offset_of!(abi::Ward, state);
+            group.memory.u32(at + state)
+        };
+        let take = |at: &usize, from: u32| {
+            let taken = word(*at).compare_exchange(
+                from,
+                ward::CLAIMED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            taken.is_ok()
+        };
+        let forgotten = |at: &usize| {
+            let field = |offset| group.get32(at + offset);
+            let proxy = field(std::mem::offset_of!(abi::Ward, proxy)).cast_signed();
+            field(std::mem::offset_of!(abi::Ward, over)) != 0 && !child::exists(proxy)
+        };
+        let mut all = (0..abi::WARDS_MAX).map(|index| at!(ward) + index * size_of::<abi::Ward>());
+        let at = all.clone().find(|at| take(at, ward::FREE)).or_else(|| {
+            all.find(|at| {
+                word(*at).load(Ordering::Acquire) == ward::ADOPTED
+                    && forgotten(at)
+                    && take(at, ward::ADOPTED)
+            })
+        })?;
         let this = Self {
             group,
-            parent,
+            parent: parent.into(),
             pid,
             at,
+            adopted: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            left: AtomicBool::new(false),
         };
         let number = pid.cast_unsigned();
         this.group.set32(of!(this, pid), number);
         this.group.set32(of!(this, pid_inv), !number);
+        this.group.set32(of!(this, over), 0);
+        this.is_proxied_by(0);
         this.lead(0);
-        this.group.set32(of!(this, state), ward::KEPT);
         Some(this)
+    }
+
+    /// A child whose leader has a keeper. Its parent may have died meanwhile.
+    fn keep(group: Arc<Group>, parent: i32, pid: i32) -> Option<Self> {
+        let this = Self::claim(group, parent, pid)?;
+        this.group.set32(of!(this, state), ward::KEPT);
+        if procfs::parent(pid) == Some(parent) {
+            return Some(this);
+        }
+        this.let_go();
+        None
+    }
+
+    /// A child whose parent's leader was killed, and is made again: an entry for the new one.
+    pub(crate) fn of_orphan(group: &Arc<Group>, parent: i32, pid: i32) -> Option<Self> {
+        Self::claim(Arc::clone(group), parent, pid)
+    }
+
+    /// Its parent has a new leader, `parent`, which makes a proxy in the name of `leader` before it runs.
+    pub(crate) fn adopt(&self, parent: i32, leader: i32) {
+        self.parent.store(parent, Ordering::SeqCst);
+        self.adopted.store(true, Ordering::SeqCst);
+        let last = match self.state() {
+            ward::PROXY => self.pid,
+            ward::ADOPTED => self.proxy(),
+            _ => 0,
+        };
+        if last > 1 && child::is_child(last) {
+            child::kill(last, libc::SIGKILL);
+            let since = Instant::now();
+            while child::exists(last) && since.elapsed() < LOOKS {
+                std::thread::sleep(LOOK);
+            }
+        }
+        self.is_proxied_by(0);
+        self.lead(leader);
+        self.group.set32(of!(self, state), ward::ADOPT);
+    }
+
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.adopted.load(Ordering::SeqCst)
+    }
+
+    /// Whether its parent has yet to be told of its end.
+    pub(crate) fn waits(&self) -> bool {
+        let its = self.group.meant(of!(self, pid), of!(self, pid_inv));
+        its == Some(self.pid.cast_unsigned())
+            && matches!(
+                self.state(),
+                ward::KEPT | ward::PROXY | ward::ADOPT | ward::ADOPTED
+            )
+    }
+
+    /// Its parent is about to become another program, which knows an adopted child by its number, too. What is said to the
+    /// proxy stands where that looks.
+    pub(crate) fn goes_along(&self, group: &Group) {
+        if !self.is_adopted() || self.left.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut entry = [0; size_of::<abi::Ward>()];
+        self.group.memory.read(self.at, &mut entry);
+        group.memory.write(self.at, &entry);
+        group.set32(of!(self, over), 1);
+    }
+
+    /// Whether that is so, and another leader could not be told of it.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    fn proxy(&self) -> i32 {
+        let said = self.group.meant(of!(self, proxy), of!(self, proxy_inv));
+        said.unwrap_or(0).cast_signed()
+    }
+
+    fn is_proxied_by(&self, pid: i32) {
+        self.group.set32(of!(self, proxy), pid.cast_unsigned());
+        self.group.set32(of!(self, proxy_inv), !pid.cast_unsigned());
+    }
+
+    /// An adopted child has ended. Its proxy does, or will when it is made; the parent's agent frees the entry.
+    pub(crate) fn finish(&self, how: child::Change) {
+        if !self.is_adopted() || self.over.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if !self.waits() {
+            let word = self.group.memory.u32(of!(self, state));
+            let _ =
+                word.compare_exchange(ward::GONE, ward::FREE, Ordering::AcqRel, Ordering::Relaxed);
+            return;
+        }
+        self.group.set32(of!(self, status), status(how));
+        self.group.set32(of!(self, over), 1);
+        if self.proxy() > 1 {
+            child::kill(self.proxy(), libc::SIGURG);
+        }
     }
 
     fn state(&self) -> u32 {
@@ -90,14 +217,12 @@ impl Ward {
 
     /// Has the proxy end as the leader has.
     fn end(&self, how: child::Change) {
+        if self.is_adopted() {
+            return self.finish(how);
+        }
         self.let_go();
         if self.state() == ward::PROXY {
-            let status = match how {
-                child::Change::Exited(status) => (status & 0xff) << 8,
-                child::Change::Signaled(signal) => signal & 0x7f,
-                _ => libc::SIGKILL,
-            };
-            self.group.set32(of!(self, status), status.cast_unsigned());
+            self.group.set32(of!(self, status), status(how));
             self.group.set32(of!(self, state), ward::ENDED);
             child::kill(self.pid, libc::SIGURG);
             // It reads its entry once more.
@@ -110,6 +235,16 @@ impl Ward {
             self.group.set32(of!(self, state), ward::FREE);
         }
     }
+}
+
+/// As wait(2) tells it.
+fn status(how: child::Change) -> u32 {
+    let status = match how {
+        child::Change::Exited(status) => (status & 0xff) << 8,
+        child::Change::Signaled(signal) => signal & 0x7f,
+        _ => libc::SIGKILL,
+    };
+    status.cast_unsigned()
 }
 
 impl Supervisor<'_> {
@@ -135,7 +270,7 @@ impl Supervisor<'_> {
         }
         let ward = self
             .parents_group()
-            .and_then(|(parent, group)| Ward::claim(group, parent, pid));
+            .and_then(|(parent, group)| Ward::keep(group, parent, pid));
         match ward {
             Some(ward) => {
                 let ward = Arc::new(ward);
@@ -160,13 +295,15 @@ impl Supervisor<'_> {
         let since = Instant::now();
         let agreed = matches!(self.group.end(), end::EXITED | end::SIGNALED);
         while !agreed && !self.is_condemned() && since.elapsed() < LOOKS {
+            // Heard of as any child, or to be heard.
+            let is_ours =
+                procfs::parent(pid) == own || self.hearing.tree.offspring.has_heard_of(pid);
+            let parent = ward.parent.load(Ordering::SeqCst);
             match ward.state() {
-                ward::KEPT if procfs::parent(pid) == own => return, // heard of as any child
-                ward::KEPT => child::kill(ward.parent, NUDGE),
+                _ if is_ours || ward.is_adopted() => return,
+                ward::KEPT => child::kill(parent, NUDGE),
                 ward::PROXY => {
-                    let parent = ward.parent.cast_unsigned();
-                    self.group.set32(at!(parent), parent);
-                    self.group.set32(at!(parent_inv), !parent);
+                    says_parent(&self.group, parent);
                     return self.child_changed(pid, child::Change::Signaled(libc::SIGKILL));
                 }
                 ward::FAILED => {
@@ -181,20 +318,49 @@ impl Supervisor<'_> {
         self.child_changed(pid, child::Change::Exited(0));
     }
 
+    /// This group's leader was made again: the children of the last one have nobody but this process.
+    pub(crate) fn adopts_children(&self) -> bool {
+        let (parent, post) = (self.replicas[0].pid, self.hearing.post());
+        let offspring = &self.hearing.tree.offspring;
+        offspring.adopted_by(post, &self.group, parent)
+    }
+
+    pub(super) fn takes_children_along(&self, group: &Group) {
+        let wards = self.hearing.tree.offspring.wards(self.hearing.post());
+        wards.iter().for_each(|ward| ward.goes_along(group));
+    }
+
+    /// Whether its parent was made again.
+    pub(crate) fn is_adopted(&mut self) -> bool {
+        self.is_somebodys();
+        self.ward.as_ref().is_some_and(|ward| ward.is_adopted())
+    }
+
     /// A proxy passes signals on to the new leader.
-    pub(crate) fn leads_a_ward(&self) {
+    pub(crate) fn leads_a_ward(&mut self) {
+        self.is_somebodys();
         if let Some(ward) = &self.ward {
             ward.lead(self.replicas[0].pid);
         }
     }
 
+    /// Its parent may have been made again, and has a ward for it.
+    fn is_somebodys(&mut self) {
+        if self.ward.is_none() && self.is_child() {
+            self.ward = self.hearing.tree.offspring.ward_of(self.hearing.post());
+        }
+    }
+
     /// Somebody has killed the proxy, and so the process that the new leader is.
     pub(crate) fn look_for_the_proxy(&mut self) {
+        if self.keeper != 0 {
+            self.is_somebodys();
+        }
         let Some(ward) = &self.ward else { return };
         let is_there = || child::exists(ward.pid) && !procfs::has_ended(ward.pid);
         let lost = match ward.state() {
             ward::PROXY => !is_there(),
-            ward::GONE => self.promotions > 0,
+            ward::GONE => self.promotions > 0 || ward.is_adopted(),
             _ => false,
         };
         if lost && !self.forsaken {
@@ -205,10 +371,20 @@ impl Supervisor<'_> {
 
     /// This child has ended, or is another program from here on.
     pub(crate) fn is_no_ward_any_more(&mut self) {
+        self.is_somebodys();
         if let Some(ward) = self.ward.take() {
+            if ward.is_adopted() {
+                return self.hearing.tree.offspring.is_over(self.hearing.post());
+            }
             let replaced = self.promotions > 0;
             let how = self.leader_end.filter(|_| replaced);
             ward.end(how.unwrap_or(child::Change::Signaled(libc::SIGKILL)));
         }
     }
+}
+
+/// What a group's program is told of its parent from here on.
+pub(super) fn says_parent(group: &Group, parent: i32) {
+    group.set32(at!(parent), parent.cast_unsigned());
+    group.set32(at!(parent_inv), !parent.cast_unsigned());
 }
