@@ -5,6 +5,7 @@
 //! asserted to be refused.
 
 mod back;
+mod below;
 mod campaign;
 mod classes;
 mod clock;
@@ -27,3 +28,4 @@ mod threads;
 mod tls;
 mod tree;
 mod variants;
+mod wire;
