@@ -18,6 +18,7 @@ mod kubernetes;
 mod lost;
 mod names;
 mod processor;
+mod rights;
 mod scrub;
 mod servers;
 mod shown;
