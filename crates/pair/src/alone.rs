@@ -114,7 +114,7 @@ pub(crate) fn carry(
         if durable {
             files.ledger.flush(true)?;
         }
-        files.clients.done(step.seq()).map_err(unheld)?;
+        files.clients.done(strand, step.seq()).map_err(unheld)?;
         check(&files, 0, step)
     };
     for step in unchecked {
