@@ -63,6 +63,19 @@ impl Own {
         (self.tracking != "mprotect").then_some(own)
     }
 
+    /// Of its rows: each variant and setting has its own.
+    fn key(&self) -> String {
+        let Self {
+            exchange,
+            digest,
+            tracking,
+            every,
+            dirty,
+            megabytes,
+        } = self;
+        format!("{exchange}-{digest}-{tracking}.n{every}-d{dirty}-m{megabytes}")
+    }
+
     fn name(&self) -> String {
         [&self.exchange, &self.digest, &self.tracking]
             .map(String::as_str)
@@ -186,9 +199,10 @@ pub fn measure(
         } = own;
         format!("N {every}, {dirty} dirty pages, {megabytes} MB")
     });
+    let key = own.map(Own::key).unwrap_or_default();
     let alone = own.zip(what.as_deref()).map(|(own, what)| {
         [Setting {
-            key: "own",
+            key: &key,
             what,
             n: own.every,
             dirty: own.dirty,
@@ -248,7 +262,12 @@ pub fn measure(
         for (name, ratios) in names.iter().zip(&ratios) {
             let (value, low, high) = middle(ratios);
             table.push_str(&format!("{value:>0$.2}", name.len().max(8)));
-            let key = format!("micro.{}.{}", setting.key, name.to_lowercase());
+            let whose = if own.is_some() && *name != "pair" {
+                "rebuilt".to_owned()
+            } else {
+                name.to_lowercase()
+            };
+            let key = format!("micro.{}.{whose}", setting.key);
             let what = format!(
                 "micro-benchmark, {}: {name} over recording alone",
                 setting.what

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Kind, Place, Site, Step};
 use steadfast_sys::address::{Alias, Announcer};
+use steadfast_sys::procfs;
 
 use crate::cli::{Side, Switch};
 use crate::error::{PairError, unheld};
@@ -24,6 +25,9 @@ use crate::page::{PAGE, page_digest};
 use crate::shared::Shared;
 use crate::witness::Witness;
 
+/// linux/capability.h.
+pub(crate) const NET_ADMIN: u32 = 12;
+const NET_RAW: u32 = 13;
 /// With `--prefer-primary`, of a witness that does not answer.
 const PREFERRED_AFTER: Duration = Duration::from_secs(5);
 
@@ -110,7 +114,7 @@ pub(crate) fn carry(
         if durable {
             files.ledger.flush(true)?;
         }
-        files.clients.done(step.seq()).map_err(unheld)?;
+        files.clients.done(strand, step.seq()).map_err(unheld)?;
         check(&files, 0, step)
     };
     for step in unchecked {
@@ -209,6 +213,19 @@ impl Address {
             .ok()
             .filter(|length| *length <= longest)
             .ok_or_else(wrong)?;
+        let lacks: Vec<&str> = [("CAP_NET_ADMIN", NET_ADMIN), ("CAP_NET_RAW", NET_RAW)]
+            .into_iter()
+            .filter_map(|(name, number)| (!procfs::has_capability(number)).then_some(name))
+            .collect();
+        if !lacks.is_empty() {
+            return Err(PairError::Missing(
+                format!(
+                    "--address {text} can only be moved and announced with CAP_NET_ADMIN and CAP_NET_RAW, found: no {}",
+                    lacks.join(", no ")
+                ),
+                "start the site as root, or give it these (AmbientCapabilities= of a unit, capabilities of a pod)".into(),
+            ));
+        }
         // Opened now: it takes longer than everything else of a take-over.
         let announcer = Announcer::open(device).map_err(failed)?;
         Ok(Self {
@@ -249,7 +266,7 @@ pub(crate) fn hold(side: &Side, address: Option<&Address>) -> Result<Option<Hold
             Hold::open(address.address, device).map_err(|error| {
                 PairError::Missing(
                     format!(
-                        "acknowledgements can only be held back at {device} with CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and Linux 6.6, found: {error}"
+                        "acknowledgements can only be held back at {device} with CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW and Linux 6.6, found: {error}"
                     ),
                     "give the command these, or --hold-acks off on both sites: bytes that the leading site's kernel has acknowledged and the other one has not heard of are lost with it then".into(),
                 )

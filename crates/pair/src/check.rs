@@ -4,6 +4,8 @@
 
 use std::io::Read;
 
+use steadfast_sys::procfs;
+
 use crate::alone::{self, Address};
 use crate::cli::Side;
 use crate::error::PairError;
@@ -20,6 +22,17 @@ const NOT_PROTECTED: [&str; 3] = [
 ];
 const NO_WITNESS: &str = "without a witness the loss of a site stops the program (--witness)";
 const UNHELD: &str = "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary (--address, --witness, --hold-acks)";
+/// What root has and others may lack: the capability's number (linux/capability.h), and what is not done without it.
+const RIGHTS: [(u32, &str); 2] = [
+    (
+        alone::NET_ADMIN,
+        "the connections of clients are cut when a site is lost: without CAP_NET_ADMIN they are not taken over",
+    ),
+    (
+        23, // CAP_SYS_NICE
+        "a busy host may be taken for a lost one: without CAP_SYS_NICE no thread of it runs before the others (--lost-after)",
+    ),
+];
 const CLEAR: &str = "the link is neither encrypted nor authenticated: it belongs into a network of its own (--tls-cert)";
 
 /// Tried out, and undone at once.
@@ -93,7 +106,10 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
     let clear = matches!(security, Security::Clear).then_some(CLEAR);
     let no_witness = (side.witness == "none").then_some(NO_WITNESS);
     let all = no_witness.into_iter().chain(NOT_PROTECTED);
-    for line in all.chain(unheld).chain(clear) {
+    let rights = RIGHTS
+        .into_iter()
+        .filter_map(|(number, line)| (!procfs::has_capability(number)).then_some(line));
+    for line in all.chain(unheld).chain(clear).chain(rights) {
         println!("not        {line}");
     }
     Ok(0)

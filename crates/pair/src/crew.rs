@@ -23,9 +23,10 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{CLASSES, End, Part, Place, Question, Sent, Site, Step, Told};
+use steadfast_replica::site::{CLASSES, End, Part, Place, Question, Sent, Site, Step, Told, Watch};
 
 use crate::alone;
+use crate::cli::Side;
 use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hex::{hex, unhex};
@@ -35,8 +36,18 @@ use crate::link::{Frame, Sender, Tag};
 const SETTLES: Duration = Duration::from_secs(5);
 /// For every process to lead.
 const TAKES_OVER: Duration = Duration::from_secs(10);
+/// For the connections of every process to be set up before any of them speaks. Whoever takes longer speaks later: its clients may
+/// have asked before, and have been told that there is no connection.
+const SETS_UP: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 const CLAIM_BYTES: usize = 128;
+
+fn wait_for(limit: Duration, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !holds() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic under it")
@@ -68,10 +79,13 @@ pub(crate) struct Strand {
     leads: AtomicBool,
     /// Secondary: it asks the one that arbitrates.
     asks: AtomicBool,
+    watch: Mutex<Watch>,
+    /// Primary: the newest read, which nobody may have compared.
+    unchecked: Mutex<Option<(u64, Step)>>,
 }
 
 impl Strand {
-    fn new(site: Arc<Site>, table: u64) -> Arc<Self> {
+    fn new(site: Arc<Site>, table: u64, spins_after: Duration) -> Arc<Self> {
         let place = Place::first_of(site.strand());
         Arc::new(Self {
             leads: AtomicBool::new(site.leads()),
@@ -81,13 +95,45 @@ impl Strand {
             told: AtomicBool::new(false),
             asks: AtomicBool::new(false),
             over: Mutex::default(),
+            watch: Mutex::new(Watch::new(spins_after)),
+            unchecked: Mutex::default(),
         })
+    }
+
+    /// Why the program has to be stopped: this process computes while others, of its threads or beside it, wait for ever; or, where
+    /// there are two sites, it has hung on one of them. `pauses`: the other site's claims are kept from it for now.
+    pub(crate) fn spins(&self, paired: bool, pauses: bool) -> Result<(), PairError> {
+        let process = self.site.program_number();
+        let mut watch = locked(&self.watch);
+        if watch.spins(&self.site) {
+            return Err(PairError::Spins { process });
+        }
+        match watch.hangs(&self.site, pauses).filter(|_| paired) {
+            None => Ok(()),
+            Some(part) => Err(PairError::Stopped(format!(
+                "process {process} has come to event {} on one site, and on {} it has hung, or stands still (--spins-after)",
+                self.site
+                    .claimed_last(Part::Primary)
+                    .max(self.site.claimed_last(Part::Secondary)),
+                if part == Part::Primary { 'A' } else { 'B' },
+            ))),
+        }
     }
 
     /// What the process has asked is decided.
     pub(crate) fn answer(&self) {
         self.site.answer(0);
         self.asks.store(false, Ordering::SeqCst);
+    }
+
+    /// Primary: the newest read, if the other site has not done it. What has been compared another process may have written since.
+    fn unchecked(&self) -> Option<Step> {
+        let newest = locked(&self.unchecked).clone();
+        newest
+            .filter(|(strand, step)| {
+                *strand == self.site.strand() && step.seq() >= self.site.done()
+            })
+            .map(|(_, step)| step)
     }
 
     /// Secondary: where the log begins.
@@ -118,6 +164,7 @@ enum Entry {
 pub(crate) struct Crew {
     first: Arc<Strand>,
     files: Arc<Mutex<Files>>,
+    spins_after: Duration,
     all: Mutex<HashMap<u64, Entry>>,
     /// The newest strands that have ended.
     ended: Mutex<VecDeque<u64>>,
@@ -126,13 +173,19 @@ pub(crate) struct Crew {
     end: Mutex<Option<End>>,
     alive: AtomicU32,
     yet_to_lead: AtomicU32,
+    /// At a take-over: those whose connections are not set up, and whether the address has been announced.
+    yet_to_set_up: AtomicU32,
+    announced: AtomicBool,
+    /// Connections that these have gone on with, and that they have lost.
+    carried: Mutex<(u32, u32)>,
     asks: Outbox<(Arc<Strand>, Question)>,
     asked: Mutex<Inbox<(Arc<Strand>, Question)>>,
 }
 
 impl Crew {
-    pub(crate) fn new(site: &Arc<Site>, files: &Arc<Mutex<Files>>) -> Arc<Self> {
-        let first = Strand::new(Arc::clone(site), 0);
+    pub(crate) fn new(side: &Side, site: &Arc<Site>, files: &Arc<Mutex<Files>>) -> Arc<Self> {
+        let spins_after = Duration::from_secs(side.spins_after);
+        let first = Strand::new(Arc::clone(site), 0, spins_after);
         let (asks, asked) = channel();
         Arc::new(Self {
             all: Mutex::new(HashMap::from([(
@@ -140,6 +193,7 @@ impl Crew {
                 Entry::Known(Arc::clone(&first)),
             )])),
             first,
+            spins_after,
             files: Arc::clone(files),
             ended: Mutex::default(),
             mode: Mutex::new(Mode::Held),
@@ -147,6 +201,9 @@ impl Crew {
             end: Mutex::default(),
             alive: AtomicU32::new(0),
             yet_to_lead: AtomicU32::new(0),
+            yet_to_set_up: AtomicU32::new(0),
+            announced: AtomicBool::new(false),
+            carried: Mutex::default(),
             asks,
             asked: Mutex::new(asked),
         })
@@ -192,14 +249,7 @@ impl Crew {
     /// Ends what is left.
     pub(crate) fn end(&self) {
         *locked(&self.mode) = Mode::Ended;
-        let known: Vec<Arc<Strand>> = locked(&self.all)
-            .values()
-            .filter_map(|entry| match entry {
-                Entry::Known(strand) => Some(Arc::clone(strand)),
-                Entry::Waiting(_) => None,
-            })
-            .collect();
-        for strand in known {
+        for strand in self.known() {
             if !Arc::ptr_eq(&strand, &self.first) {
                 strand.site.kill();
             }
@@ -208,6 +258,14 @@ impl Crew {
         while self.others() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn known(&self) -> Vec<Arc<Strand>> {
+        let known = |entry: &Entry| match entry {
+            Entry::Known(strand) => Some(Arc::clone(strand)),
+            Entry::Waiting(_) => None,
+        };
+        locked(&self.all).values().filter_map(known).collect()
     }
 
     fn mode(&self) -> Mode {
@@ -311,11 +369,7 @@ impl Crew {
         for claim in claims.chunks(CLAIM_BYTES) {
             strand.site.put_claim(number, claim);
         }
-        let told = if strand.table == 0 {
-            locked(&self.files).clients.done(done)
-        } else {
-            Ok(())
-        };
+        let told = locked(&self.files).clients.done(number, done);
         strand.site.put_done(number, done);
         told.map_err(unheld)
     }
@@ -380,7 +434,6 @@ impl Crew {
         };
         let mut claimed = 0;
         let mut echoed = None;
-        let mut read: Option<Step> = None;
         loop {
             let over = locked(&strand.over).clone();
             let limit = if over.is_some() { Duration::ZERO } else { LOOK };
@@ -415,7 +468,7 @@ impl Crew {
                     if durable && let Err(error) = files.ledger.flush(true) {
                         return self.stop(error.into());
                     }
-                    read = Some(step);
+                    *locked(&strand.unchecked) = Some((place.strand, step));
                 }
                 Mode::Follows(sender) => {
                     let Some((claims, done)) = site.next_claims(&mut sent, limit) else {
@@ -442,7 +495,7 @@ impl Crew {
                             echoed = Some(end.seq - 1);
                         } else {
                             echoed = Some(site.claimed_last(Part::Secondary));
-                            let unchecked = read.take();
+                            let unchecked = strand.unchecked();
                             let check =
                                 |step| alone::check(&locked(&self.files), strand.table, step);
                             if let Some(Err(error)) = unchecked.as_ref().map(check) {
@@ -468,6 +521,8 @@ impl Crew {
                             if durable {
                                 files.ledger.flush(true)?;
                             }
+                            let told = files.clients.done(place.strand, step.seq());
+                            told.map_err(unheld)?;
                             alone::check(&files, strand.table, &step)
                         });
                     if let Err(error) = taken {
@@ -503,21 +558,49 @@ impl Crew {
         let _ = sender.send(Tag::Ended, &[&place.strand.to_le_bytes(), &told]);
     }
 
+    /// Primary, held: whether what other processes than the first one were about to get is as the ledger has it.
+    pub(crate) fn are_right(&self, files: &Files) -> Result<(), PairError> {
+        for strand in self.known() {
+            if let Some(step) = strand.unchecked() {
+                alone::check(files, strand.table, &step)?;
+            }
+        }
+        Ok(())
+    }
+
     // ---- take-over ----
 
     /// The primary is lost: every process leads.
     pub(crate) fn take_over(&self) {
+        let all = self.yet_to_lead.load(Ordering::SeqCst);
+        self.yet_to_set_up.store(all, Ordering::SeqCst);
         *locked(&self.mode) = Mode::TakesOver;
+    }
+
+    /// The connections of a process beside the first one are set up, or it has none: it waits until the address is announced.
+    fn has_set_up(&self) {
+        self.is_set_up();
+        wait_for(SETS_UP, || self.announced.load(Ordering::SeqCst));
+    }
+
+    fn is_set_up(&self) {
+        let down = |left: u32| left.checked_sub(1);
+        let order = Ordering::SeqCst;
+        let _ = self.yet_to_set_up.fetch_update(order, order, down);
+    }
+
+    /// The first process's are as well: `announce` when those of all others are.
+    pub(crate) fn announce(&self, announce: impl FnOnce()) {
+        wait_for(SETS_UP, || self.yet_to_set_up.load(Ordering::SeqCst) == 0);
+        announce();
+        self.announced.store(true, Ordering::SeqCst);
     }
 
     /// Where those stand that do not lead.
     fn followers(&self) -> String {
-        let known: Vec<Arc<Strand>> = locked(&self.all)
-            .values()
-            .filter_map(|entry| match entry {
-                Entry::Known(strand) => Some(Arc::clone(strand)),
-                Entry::Waiting(_) => None,
-            })
+        let known: Vec<Arc<Strand>> = self
+            .known()
+            .into_iter()
             .filter(|strand| !strand.leads.load(Ordering::SeqCst))
             .filter(|strand| !Arc::ptr_eq(strand, &self.first))
             .collect();
@@ -538,8 +621,8 @@ impl Crew {
         known.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// All of them do, and go on alone.
-    pub(crate) fn has_taken_over(&self) -> Result<(), PairError> {
+    /// All of them do, and go on alone: with so many connections, and so many cut.
+    pub(crate) fn has_taken_over(&self) -> Result<(u32, u32), PairError> {
         let deadline = Instant::now() + TAKES_OVER;
         while self.yet_to_lead.load(Ordering::SeqCst) > 0 {
             if let Some(error) = self.stopped() {
@@ -554,7 +637,7 @@ impl Crew {
             std::thread::sleep(Duration::from_micros(200));
         }
         self.go_alone();
-        self.stopped().map_or(Ok(()), Err)
+        self.stopped().map_or(Ok(*locked(&self.carried)), Err)
     }
 }
 

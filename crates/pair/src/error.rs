@@ -67,6 +67,10 @@ pub(crate) enum PairError {
     Follow(#[from] FollowError),
     #[error("stopped: {0}")]
     Stopped(String),
+    #[error(
+        "stopped: process {process} computes without a call while others of the program, threads or processes, wait for their turn: perhaps it waits for one of them in a loop, which would never end here"
+    )]
+    Spins { process: u32 },
     #[error("the peer is lost, and without a witness nobody knows whether it goes on alone")]
     Lost,
     #[error("{0}")]
@@ -74,6 +78,14 @@ pub(crate) enum PairError {
 }
 
 impl PairError {
+    /// It is this site's alone: what it can do no more, the other one can.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(
+            self,
+            Self::Ledger(_) | Self::Follow(FollowError::Ledger(_) | FollowError::Held(_))
+        )
+    }
+
     /// Why the other site has stopped, in its own words.
     pub(crate) fn told(text: &str) -> Self {
         Self::Stopped(text.strip_prefix("stopped: ").unwrap_or(text).to_owned())
@@ -87,6 +99,7 @@ impl Advise for PairError {
             Self::Launch(error) => error.exit(),
             Self::Follow(FollowError::Wrong(_))
             | Self::Stopped(_)
+            | Self::Spins { .. }
             | Self::Lost
             | Self::Outvoted => Own::Mismatch,
             Self::Bug(_) => Own::Bug,
@@ -142,6 +155,10 @@ impl Advise for PairError {
             Self::NoWitness { .. } => Remedy::with_note(
                 "start the witness, or mount its directory on both sites",
                 "--witness none: the loss of a site then stops the program",
+            ),
+            Self::Spins { .. } => Remedy::with_note(
+                "run a program that waits in loops without steadfast pair",
+                "where it only computes for long: --spins-after with more seconds, or 0 for never",
             ),
             Self::Lost => Remedy::new(
                 "start both sites again: what the program has answered is on both disks",

@@ -25,6 +25,10 @@ pub(crate) enum FollowError {
     /// A page that a write was about to cover in part.
     #[error("page {} of {} is not as the ledger has it, and a write covers it in part", .0.page, .0.path.display())]
     Wrong(Wrong),
+    #[error(
+        "the map that holds acknowledgements back has to be free for a pair, and the kernel refuses it"
+    )]
+    Held(#[from] std::io::Error),
     #[error("{}: {what} is not followed by the ledger", .path.display())]
     Unsupported { path: PathBuf, what: &'static str },
     #[error("{}: it was changed by somebody else: {found} bytes at open, {expected} in the ledger", .path.display())]
@@ -145,9 +149,7 @@ impl Files {
         (table, strand): (u64, u64),
         step: &Step,
     ) -> Result<bool, FollowError> {
-        if table == 0 {
-            self.clients.follow(step);
-        }
+        self.clients.follow((table, strand), step)?;
         if let Some(child) = step.made(strand) {
             let copy = self.table(table).clone();
             self.open.insert(child, copy);

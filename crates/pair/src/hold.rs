@@ -13,10 +13,14 @@
 //!
 //! What was acknowledged while a site was alone, and not read, a site that joins gets with the program.
 //!
+//! Each process has descriptors of its own, and a child begins with those of its parent: a connection is known until the last of
+//! them is closed. What two processes read of one is acknowledged in the order in which this site has heard of the reads.
+//!
 //! Not covered: bytes of a connection that nobody has accepted, come while no other site was there or before more than
-//! `SEEN` others; IPv6 with headers between its own and that of TCP.
+//! `SEEN` others; IPv6 with headers between its own and that of TCP. A program that hands a connection on by a message has nothing
+//! held back from then on, and neither has a connection that outlives an execve(2): nobody can go on with either.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,8 +33,8 @@ use crate::hex::{hex, unhex};
 
 static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hold.code"));
 
-/// Connections that the program has: four for each descriptor that it may have.
-const LIMITS: u32 = 4096;
+/// Connections that the program has: as many as ports of one client's (16 bits).
+const LIMITS: u32 = 65_536;
 /// Connections that the kernel has.
 const SEEN: u32 = 65536;
 const RULE_BYTES: usize = 20;
@@ -85,24 +89,76 @@ enum Change {
     Ended(Known),
 }
 
+impl Change {
+    fn line(&self) -> &Line {
+        match self {
+            Self::Is(known) | Self::Ended(known) => &known.line,
+        }
+    }
+}
+
+/// A process, by the strand that it began with, and a descriptor of its.
+type At = (u64, i32);
+/// The process that the program was started as.
+const FIRST: u64 = 0;
+
 /// The program's connections, in log order, on both sites alike.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    all: HashMap<i32, Known>,
-    /// Of a site that has joined: what was acknowledged by then, and its program has not read yet.
+    at: HashMap<At, u64>,
+    all: HashMap<u64, Known>,
+    newest: u64,
+    /// Of a site that has joined: what was acknowledged by then, and its program, which has one process, has not read yet.
     unread: HashMap<i32, Vec<u8>>,
 }
 
 impl Lines {
-    fn follow(&mut self, step: &Step) -> Vec<Change> {
+    fn known(&mut self, at: At) -> Option<&mut Known> {
+        self.all.get_mut(self.at.get(&at)?)
+    }
+
+    /// The last descriptor of a connection ends it.
+    fn ends(&mut self, ended: &[At], changes: &mut Vec<Change>) {
+        for at in ended {
+            let Some(connection) = self.at.remove(at) else {
+                continue;
+            };
+            if !self.at.values().any(|other| *other == connection) {
+                changes.extend(self.all.remove(&connection).map(Change::Ended));
+            }
+        }
+    }
+
+    fn begins(&mut self, at: At, known: Known) {
+        self.newest += 1;
+        self.at.insert(at, self.newest);
+        self.all.insert(self.newest, known);
+    }
+
+    fn of(&self, table: u64) -> Vec<At> {
+        let all = self.at.keys().filter(|at| at.0 == table);
+        all.copied().collect()
+    }
+
+    /// A child has what its parent has.
+    fn born(&mut self, parent: u64, child: u64) {
+        for at in self.of(parent) {
+            self.at.insert((child, at.1), self.at[&at]);
+        }
+    }
+
+    fn follow(&mut self, table: u64, strand: u64, step: &Step) -> Vec<Change> {
         let mut changes = Vec::new();
+        if let Some(child) = step.made(strand) {
+            self.born(table, child);
+        }
         for flow in step.flows() {
-            self.take_in(flow, &mut changes);
+            self.take_in(table, flow, &mut changes);
         }
         changes
     }
 
-    fn take_in(&mut self, flow: Flow, changes: &mut Vec<Change>) {
+    fn take_in(&mut self, table: u64, flow: Flow, changes: &mut Vec<Change>) {
         match flow {
             Flow::Accepted(fd, line) => {
                 let known = Known {
@@ -111,52 +167,61 @@ impl Lines {
                     given: line.gets,
                     free: false,
                 };
-                self.unread.remove(&fd);
-                changes.extend(self.all.insert(fd, known).map(Change::Ended));
+                self.forget_unread(table, |open| open == fd);
+                self.ends(&[(table, fd)], changes);
+                self.begins((table, fd), known);
                 changes.push(Change::Is(known));
             }
             Flow::Read(fd, bytes) => {
-                if let Some(known) = self.all.get_mut(&fd) {
+                if let Some(known) = self.known((table, fd)) {
                     // Sequence numbers are what is left of it by 2^32.
                     known.next = known.next.wrapping_add((bytes & 0xffff_ffff) as u32);
                     changes.push(Change::Is(*known));
                 }
-                if let Some(unread) = self.unread.get_mut(&fd) {
+                if let Some(unread) = self.unread.get_mut(&fd).filter(|_| table == FIRST) {
                     let read = usize::try_from(bytes).unwrap_or(usize::MAX);
                     unread.drain(..read.min(unread.len()));
                 }
             }
             Flow::Given(fd) => {
-                self.unread.remove(&fd);
-                if let Some(known) = self.all.get_mut(&fd) {
+                self.forget_unread(table, |open| open == fd);
+                if let Some(known) = self.known((table, fd)) {
                     known.free = true;
                     changes.push(Change::Is(*known));
                 }
             }
             Flow::Closed(first, last) => {
-                let ends = |fd: &i32| (first..=last).contains(fd);
-                self.unread.retain(|fd, _| !ends(fd));
-                let ended = self.all.extract_if(|fd, _| ends(fd));
-                changes.extend(ended.map(|(_, known)| Change::Ended(known)));
+                let ended = |fd: i32| (first..=last).contains(&fd);
+                self.forget_unread(table, ended);
+                let all = self.of(table).into_iter();
+                let all: Vec<At> = all.filter(|at| ended(at.1)).collect();
+                self.ends(&all, changes);
             }
             Flow::Moved { from, to } if from != to => {
-                changes.extend(self.all.remove(&to).map(Change::Ended));
-                self.unread.remove(&to);
+                self.ends(&[(table, to)], changes);
+                self.forget_unread(table, |open| open == to);
                 // It has two numbers from here on, and goes by the second one.
-                if let Some(known) = self.all.remove(&from) {
-                    self.all.insert(to, known);
+                if let Some(connection) = self.at.remove(&(table, from)) {
+                    self.at.insert((table, to), connection);
                 }
-                if let Some(unread) = self.unread.remove(&from) {
+                if table == FIRST
+                    && let Some(unread) = self.unread.remove(&from)
+                {
                     self.unread.insert(to, unread);
                 }
             }
-            Flow::Moved { .. } => {}
+            Flow::Moved { .. } | Flow::Handed => {}
         }
+    }
+
+    fn forget_unread(&mut self, table: u64, ends: impl Fn(i32) -> bool) {
+        self.unread.retain(|fd, _| table != FIRST || !ends(*fd));
     }
 
     /// For a site that joins, with what has come for each and was not read.
     pub(crate) fn tell(&self, unread: &HashMap<i32, Vec<u8>>) -> Vec<Told> {
-        let one = |(fd, known): (&i32, &Known)| Told {
+        let first = self.at.iter().filter(|(at, _)| at.0 == FIRST);
+        let one = |((_, fd), known): (&At, &Known)| Told {
             fd: *fd,
             own: known.line.own,
             peer: known.line.peer,
@@ -165,7 +230,9 @@ impl Lines {
             free: known.free,
             unread: unread.get(fd).map_or_else(String::new, |bytes| hex(bytes)),
         };
-        self.all.iter().map(one).collect()
+        first
+            .filter_map(|(at, connection)| Some(one((at, self.all.get(connection)?))))
+            .collect()
     }
 
     /// What [`Self::tell`] has told.
@@ -183,7 +250,7 @@ impl Lines {
                 given: told.next,
                 free: told.free,
             };
-            self.all.insert(told.fd, known);
+            self.begins((FIRST, told.fd), known);
             let unread = unhex(&told.unread)?;
             if !unread.is_empty() {
                 self.unread.insert(told.fd, unread);
@@ -320,7 +387,7 @@ pub(crate) struct Hold {
     seen: Map,
     socket: RawSocket,
     /// What has happened, and the other site has not said that it has done as well.
-    pending: VecDeque<(u64, Change)>,
+    pending: Pending,
     #[expect(dead_code, reason = "attached as long as it lives")]
     attached: Attached,
 }
@@ -338,7 +405,7 @@ impl Hold {
             limits,
             seen,
             socket: RawSocket::open()?,
-            pending: VecDeque::new(),
+            pending: Pending::default(),
             attached,
         };
         this.set(false)?;
@@ -383,6 +450,45 @@ impl Hold {
     }
 }
 
+/// What has happened, by strand and event, 0 where the other site has done it, in the order in which this site has heard of it.
+#[derive(Debug, Default)]
+struct Pending(VecDeque<(u64, u64, Change)>);
+
+impl Pending {
+    fn push(&mut self, (strand, event): (u64, u64), change: Change) {
+        self.0.push_back((strand, event, change));
+    }
+
+    /// The other site has done all of a strand up to this event. What may be said: nothing of a connection overtakes what has
+    /// happened to it before, by whichever process.
+    fn done(&mut self, strand: u64, event: u64) -> Vec<Change> {
+        for one in self.0.iter_mut().filter(|one| one.0 == strand) {
+            if one.1 <= event {
+                one.1 = 0;
+            }
+        }
+        if self.0.iter().all(|one| one.1 != 0) {
+            return Vec::new();
+        }
+        let (mut due, mut waits) = (Vec::new(), HashSet::new());
+        self.0.retain(|(_, event, change)| {
+            let line = change.line();
+            let is_due = *event == 0 && !waits.contains(&(line.own, line.peer));
+            if is_due {
+                due.push(*change);
+            } else {
+                waits.insert((line.own, line.peer));
+            }
+            !is_due
+        });
+        due
+    }
+
+    fn all(&mut self) -> Vec<Change> {
+        self.0.drain(..).map(|(_, _, change)| change).collect()
+    }
+}
+
 /// Connections, and what holds their acknowledgements back where this site leads.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
@@ -403,16 +509,44 @@ impl Clients {
         Ok(())
     }
 
-    /// Several processes read from one connection: nobody knows when the program has read what, and nothing is held back.
-    pub(crate) fn let_go(&mut self) -> io::Result<()> {
+    /// The program hands a connection on by a message: nobody knows who reads from it, and nothing is held back.
+    fn let_go(&mut self) -> io::Result<()> {
         self.let_go = true;
         self.pair_up(false)?;
         if self.hold.take().is_some() {
             eprintln!(
-                "steadfast pair: the program has made a process: acknowledgements are not held back from here on"
+                "steadfast pair: the program has handed a descriptor on by a message: acknowledgements are not held back from here on"
             );
         }
         Ok(())
+    }
+
+    fn take(&mut self, at: (u64, u64), changes: Vec<Change>) {
+        if let Some(hold) = &mut self.hold {
+            for change in changes {
+                hold.pending.push(at, change);
+            }
+        }
+    }
+
+    /// The process of this table becomes another program, which knows nothing of its connections. The other site has done all of
+    /// the strand that ends.
+    pub(crate) fn becomes(&mut self, table: u64, strand: u64) -> io::Result<()> {
+        let mut changes = Vec::new();
+        for (table, fd) in self.lines.of(table) {
+            self.lines.take_in(table, Flow::Given(fd), &mut changes);
+        }
+        self.take((strand, 0), changes);
+        self.done(strand, u64::MAX)
+    }
+
+    /// The process of this table has ended, after both sites have claimed that.
+    pub(crate) fn ended(&mut self, table: u64, strand: u64) -> io::Result<()> {
+        let mut changes = Vec::new();
+        let all = self.lines.of(table);
+        self.lines.ends(&all, &mut changes);
+        self.take((strand, 0), changes);
+        self.done(strand, u64::MAX)
     }
 
     /// Whether there is another site, which has to hear of what is acknowledged.
@@ -422,7 +556,7 @@ impl Clients {
         };
         hold.set(paired)?;
         if !paired {
-            for (_, change) in std::mem::take(&mut hold.pending) {
+            for change in hold.pending.all() {
                 hold.apply(change)?;
             }
             for known in self.lines.all.values() {
@@ -444,7 +578,11 @@ impl Clients {
             return Ok(all);
         };
         hold.set(true)?;
-        for (fd, known) in self.lines.all.iter_mut().filter(|(_, known)| !known.free) {
+        for ((table, fd), connection) in &self.lines.at {
+            let known = self.lines.all.get_mut(connection);
+            let Some(known) = known.filter(|known| !known.free && *table == FIRST) else {
+                continue;
+            };
             let Some(connection) = Connection::of(pid, *fd) else {
                 continue;
             };
@@ -466,20 +604,21 @@ impl Clients {
         ))
     }
 
-    pub(crate) fn follow(&mut self, step: &Step) {
-        let changes = self.lines.follow(step);
-        if let Some(hold) = &mut self.hold {
-            let numbered = changes.into_iter().map(|change| (step.seq(), change));
-            hold.pending.extend(numbered);
+    pub(crate) fn follow(&mut self, (table, strand): (u64, u64), step: &Step) -> io::Result<()> {
+        if step.flows().contains(&Flow::Handed) {
+            self.let_go()?;
         }
+        let changes = self.lines.follow(table, strand, step);
+        self.take((strand, step.seq()), changes);
+        Ok(())
     }
 
-    /// The other site has done all up to this event, or there is none.
-    pub(crate) fn done(&mut self, event: u64) -> io::Result<()> {
+    /// The other site has done all of this strand up to this event, or there is none.
+    pub(crate) fn done(&mut self, strand: u64, event: u64) -> io::Result<()> {
         let Some(hold) = &mut self.hold else {
             return Ok(());
         };
-        while let Some((_, change)) = hold.pending.pop_front_if(|(seq, _)| *seq <= event) {
+        for change in hold.pending.done(strand, event) {
             hold.apply(change)?;
         }
         Ok(())

@@ -141,10 +141,14 @@ impl Leading<'_> {
         let (outward, others) = self.start(&sender, (receiver, said), &shared, place);
         let result = self.watch((&sender, &disputes), &shared, &name);
         shared.close();
-        let (place, reads) = outward.join().expect("the relay does not panic");
+        let place = outward.join().expect("the relay does not panic");
         match &result {
             Ok(Parted::Ended(end)) => self.say_farewell(end, &sender, &shared, &place),
             Ok(_) => {}
+            // The witness gives the program to the other site: this one does not ask.
+            Err(error) if error.is_own() && self.side.witness != "none" => {
+                let _ = sender.say(Tag::Leave, &Some(error.to_string()));
+            }
             Err(error) => {
                 let _ = sender.say(Tag::Stop, &error.to_string());
             }
@@ -163,24 +167,26 @@ impl Leading<'_> {
             Parted::Lost(Word::User) => {
                 "the secondary is lost; this site goes on alone, as --prefer-primary says"
             }
+            Parted::Left if shared.unable.load(Ordering::SeqCst) => {
+                "the secondary has left; this site goes on alone"
+            }
             Parted::Left => "the secondary has left, as it was asked to; this site goes on alone",
         };
         eprintln!("steadfast pair: {why}");
         let left = Left {
             echoed: self.site.claimed_last(Part::Secondary),
-            unchecked: reads,
+            unchecked: shared.unchecked(self.site.done()),
         };
         Ok(Paired::Alone(place, left))
     }
 
-    #[expect(clippy::type_complexity, reason = "what two kinds of threads return")]
     fn start(
         &self,
         sender: &Arc<Sender>,
         (mut receiver, disputes): (Receiver, Outbox<Dispute>),
         shared: &Arc<Shared>,
         place: Place,
-    ) -> (JoinHandle<(Place, Vec<Step>)>, [JoinHandle<()>; 3]) {
+    ) -> (JoinHandle<Place>, [JoinHandle<()>; 3]) {
         let all = || {
             (
                 Arc::clone(&self.site),
@@ -267,6 +273,7 @@ impl Leading<'_> {
                 shared.tell_loss();
                 self.board.set(State::Held);
                 self.crew.hold();
+                self.is_right(shared)?;
                 let preferred = self.side.prefer_primary && !self.gave_away;
                 let word = alone::decide(self.side, name, ('A', preferred), || {
                     self.board.tick();
@@ -288,9 +295,13 @@ impl Leading<'_> {
                 || self.site.news(Duration::from_millis(20)),
                 |event| Some(News::Dispute(event, String::new())),
             ) {
-                None | Some(News::Question(_)) => continue,
+                None => {
+                    self.crew.first().spins(true, shared.is_gated())?;
+                    continue;
+                }
+                Some(News::Question(_)) => continue,
                 Some(News::End(end)) => {
-                    self.site.end_turn();
+                    self.first_ends()?;
                     ended = Some(end);
                     continue;
                 }
@@ -323,6 +334,24 @@ impl Leading<'_> {
     fn grow(&self, news: News) -> Result<(), PairError> {
         let grown = self.crew.grow(self.crew.first(), news);
         grown.map(drop).map_err(PairError::Stopped)
+    }
+
+    /// Before the witness is asked: what the program was about to get, and nobody has compared, has to be as the ledger has it. A
+    /// site whose disk is wrong leaves the program to the other one, which has its own.
+    fn is_right(&self, shared: &Shared) -> Result<(), PairError> {
+        let files = self.files.lock().expect("no panic under it");
+        for step in shared.unchecked(self.site.done()) {
+            alone::check(&files, 0, &step)?;
+        }
+        self.crew.are_right(&files)
+    }
+
+    /// The first process has ended; others may go on.
+    fn first_ends(&self) -> Result<(), PairError> {
+        self.site.end_turn();
+        let mut files = self.files.lock().expect("no panic under it");
+        let told = files.clients.ended(0, self.site.strand());
+        told.map_err(unheld)
     }
 
     /// How the first process has ended, when no other one is left; or what one of them was refused.
@@ -466,9 +495,15 @@ impl Leading<'_> {
                 continue;
             }
             match self.site.news(Duration::from_millis(20)) {
-                None => {}
+                None => {
+                    if let Err(error) = self.crew.first().spins(false, true) {
+                        break Err(error);
+                    }
+                }
                 Some(News::End(end)) => {
-                    self.site.end_turn();
+                    if let Err(error) = self.first_ends() {
+                        break Err(error);
+                    }
                     ended = Some(end);
                 }
                 Some(news @ (News::Born(_) | News::Exec(_))) => {

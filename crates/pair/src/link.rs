@@ -21,7 +21,7 @@ use crate::tls::{Incoming, Outgoing};
 use steadfast_integrity::digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 12;
+pub(crate) const VERSION: u32 = 13;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 /// A shorter body fits into a packet or two as it is.
@@ -59,7 +59,7 @@ pub(crate) enum Tag {
     Given,
     /// The two programs claim different things (dispute.rs).
     Dispute,
-    /// This site leaves the pair, and will not go on: the other one does.
+    /// This site leaves the pair, and will not go on: the other one does. Why, unless it was asked to.
     Leave,
     /// The primary's program stands: lead it, with what its clients' connections have left unread (control.rs).
     Handover,

@@ -119,7 +119,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     };
     let leading = Leading {
         side,
-        crew: Crew::new(&site, &files),
+        crew: Crew::new(side, &site, &files),
         site,
         files,
         board,

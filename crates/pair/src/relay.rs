@@ -6,12 +6,12 @@
 //! is done: what the secondary confirms, this site's ledger knows.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender as Outbox;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Kind, Part, Place, Site, Step, Told};
+use steadfast_replica::site::{Kind, Part, Place, Site, Told, Turn};
 
 use crate::board::Board;
 use crate::crew::Crew;
@@ -27,26 +27,24 @@ use crate::shared::{Relay, Shared};
 /// A program that computes is held another time.
 const HOLD_LIMIT: Duration = Duration::from_millis(200);
 
-/// Where it has come to, and the reads that the other site may not have compared: the newest, as the program waits behind each,
-/// or some more (`Exchanges`).
+/// Where it has come to.
 pub(crate) fn send_steps(
     site: &Site,
     sender: &Sender,
     shared: &Shared,
     files: &Mutex<Files>,
     mut place: Place,
-) -> (Place, Vec<Step>) {
-    let mut reads = Vec::new();
+) -> Place {
     let mut claimed = 0;
     loop {
         if let Some(back) = shared.rewound(Relay::Events) {
             (place, claimed) = (back, 0);
-            reads.retain(|read: &Step| read.seq() < back.seq);
+            shared.keep_unchecked(|seq| seq < back.seq, None);
         }
         let closing = shared.is_closing();
         if shared.has_lost() {
             if closing {
-                return (place, reads);
+                return place;
             }
             std::thread::sleep(Duration::from_millis(1));
             continue;
@@ -61,7 +59,7 @@ pub(crate) fn send_steps(
                 }
                 continue;
             }
-            None if closing => return (place, reads),
+            None if closing => return place,
             None => continue,
         };
         // Held until the ledger is on its disk: `take` asks for it before it says that an event is done. Both sites'
@@ -71,9 +69,13 @@ pub(crate) fn send_steps(
             Ok(durable) => durable,
             Err(error) => {
                 shared.stop(error.into());
-                return (place, reads);
+                return place;
             }
         };
+        if step.note().is_some_and(|note| note.kind == Kind::Read) {
+            let done = site.done();
+            shared.keep_unchecked(|seq| seq >= done, Some(step.clone()));
+        }
         if let Err(error) = sender.send(
             Tag::Step,
             &[&place.strand.to_le_bytes(), &step.head(), &step.payload],
@@ -82,21 +84,59 @@ pub(crate) fn send_steps(
         }
         if durable && let Err(error) = files.ledger.flush(true) {
             shared.stop(error.into());
-            return (place, reads);
+            return place;
         }
         drop(files);
         shared.has_followed(step.seq());
-        if step.note().is_some_and(|note| note.kind == Kind::Read) {
-            let done = site.done();
-            reads.retain(|read: &Step| read.seq() >= done);
-            reads.push(step);
-        }
+    }
+}
+
+/// A program that has made processes, held by the turn of all of them. The turn may need what this relay takes, so another thread
+/// waits for it.
+#[derive(Debug, Default)]
+struct Turns(Arc<Mutex<Asked>>);
+
+/// The question that is open, and what was taken for it.
+#[derive(Debug, Default)]
+struct Asked {
+    number: Option<u64>,
+    turn: Option<Turn>,
+}
+
+impl Turns {
+    fn take(&self, number: u64, site: &Arc<Site>, sender: &Arc<Sender>) {
+        let (asked, site, sender) = (Arc::clone(&self.0), Arc::clone(site), Arc::clone(sender));
+        asked.lock().expect("no panic under it").number = Some(number);
+        std::thread::spawn(move || {
+            let turn = site.take_turn(HOLD_LIMIT);
+            let told = match turn {
+                Some(_) => Tell::Held(0),
+                None => Tell::Busy,
+            };
+            let mut asked = asked.lock().expect("no panic under it");
+            if asked.number == Some(number) {
+                asked.turn = turn;
+                // A link that is lost is noticed elsewhere.
+                let _ = sender.say(Tag::Tell, &(number, told));
+            }
+        });
+    }
+
+    fn give(&self) {
+        *self.0.lock().expect("no panic under it") = Asked::default();
+    }
+}
+
+/// Nobody asks any more when the link has ended.
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.give();
     }
 }
 
 pub(crate) fn take(
     crew: &Crew,
-    sender: &Sender,
+    sender: &Arc<Sender>,
     receiver: &mut Receiver,
     shared: &Shared,
     files: &Mutex<Files>,
@@ -107,6 +147,7 @@ pub(crate) fn take(
     let site = &first.site;
     // While the program is held, the secondary's claims wait here: without them it comes to nothing further.
     let mut gate: Option<Vec<Vec<u8>>> = None;
+    let turns = Turns::default();
     let release = |gate: &mut Option<Vec<Vec<u8>>>| {
         let number = site.strand();
         for claims in gate.take().into_iter().flatten() {
@@ -145,13 +186,17 @@ pub(crate) fn take(
                     }
                 };
                 let told = match ask {
-                    // The others would go on meanwhile.
-                    Ask::Hold if crew.others() > 0 => Tell::Busy,
+                    // The gate is the first process's alone.
+                    Ask::Hold if site.processes() > 0 => {
+                        turns.take(number, site, sender);
+                        continue;
+                    }
                     Ask::Hold => {
                         gate.get_or_insert_default();
                         hold(site, shared, files)
                     }
                     Ask::Release => {
+                        turns.give();
                         release(&mut gate);
                         Tell::Done
                     }
@@ -160,6 +205,7 @@ pub(crate) fn take(
                 if matches!(told, Tell::Busy) {
                     release(&mut gate);
                 }
+                shared.gate(gate.is_some());
                 let _ = sender.say(Tag::Tell, &(number, told));
             }
             Tag::Incident => {
@@ -172,7 +218,13 @@ pub(crate) fn take(
                 let why: String = frame.parse().unwrap_or_default();
                 shared.stop(PairError::told(&why));
             }
-            Tag::Leave => shared.left.store(true, Ordering::SeqCst),
+            Tag::Leave => {
+                if let Ok(Some(why)) = frame.parse::<Option<String>>() {
+                    eprintln!("steadfast pair: the secondary cannot go on: {why}");
+                    shared.unable.store(true, Ordering::SeqCst);
+                }
+                shared.left.store(true, Ordering::SeqCst);
+            }
             Tag::Go => shared.leads.store(true, Ordering::SeqCst),
             Tag::Dispute => hand_over(&frame, disputes, shared),
             Tag::Beat => {}

@@ -180,7 +180,7 @@ impl Follower<'_> {
         let name = greeting.random.clone();
         let sender = Arc::new(sender);
         let shared = Arc::new(Shared::default());
-        let crew = Crew::new(&site, &files);
+        let crew = Crew::new(side, &site, &files);
         crew.first().begin_at(place);
         crew.follow(&sender);
         let (told, tells) = channel();
@@ -263,6 +263,7 @@ impl Follower<'_> {
             shared.close();
             let _ = match &result {
                 Ok(_) => sender.send(Tag::Bye, &[]),
+                Err(error) if error.is_own() => sender.say(Tag::Leave, &Some(error.to_string())),
                 Err(error) => sender.say(Tag::Stop, &error.to_string()),
             };
         }
@@ -337,11 +338,17 @@ fn lead(
     crew.take_over();
     let led = leading
         .site
-        .lead(&first.end_of_log(), &unread, announce, |news| {
-            crew.grow(first, news)
-        })
+        .lead(
+            &first.end_of_log(),
+            &unread,
+            || crew.announce(announce),
+            |news| crew.grow(first, news),
+        )
         .map_err(|why| PairError::Stopped(format!("{what}, and it cannot: {why}")))
-        .and_then(|led| crew.has_taken_over().map(|()| led));
+        .and_then(|(carried, cut)| {
+            let others = crew.has_taken_over()?;
+            Ok((carried + others.0, cut + others.1))
+        });
     if led.is_err() {
         crew.end();
         leading.site.kill();
@@ -439,6 +446,12 @@ fn take(
                 let why: String = frame.parse().unwrap_or_default();
                 shared.stop(PairError::told(&why));
             }
+            Tag::Leave => {
+                let why: Option<String> = frame.parse().unwrap_or_default();
+                let why = format!("the primary cannot go on: {}", why.unwrap_or_default());
+                let kind = std::io::ErrorKind::ConnectionAborted;
+                return shared.lose_by(&std::io::Error::new(kind, why));
+            }
             Tag::Dispute => hand_over(&frame, disputed, shared),
             Tag::Handover => {
                 match frame
@@ -475,7 +488,10 @@ impl Pair<'_> {
                 match order.what {
                     What::Switch => order.answer(Err("this site follows: ask the one that leads")),
                     What::Detach => {
-                        self.sender.say(Tag::Leave, &()).map_err(PairError::Link)?;
+                        let asked: Option<String> = None;
+                        self.sender
+                            .say(Tag::Leave, &asked)
+                            .map_err(PairError::Link)?;
                         order.answer(Ok("this site has left; the other one goes on alone"));
                         return Ok(End::Exited(0));
                     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Place, Unread};
+use steadfast_replica::site::{Place, Step, Unread};
 
 use crate::error::PairError;
 use crate::link::{Sender, Tag};
@@ -30,12 +30,18 @@ pub(crate) struct Shared {
     stood: AtomicU64,
     /// The program stands, and somebody else is to relay.
     handing: AtomicBool,
+    /// Primary: the secondary's claims are kept from the program, which is held.
+    gated: AtomicBool,
     /// Primary: the newest event that the ledger has taken in.
     followed: AtomicU64,
+    /// Primary: reads that the other site may not have compared: the newest, as the program waits behind each, or some more.
+    unchecked: Mutex<Vec<Step>>,
     /// Where the relay of events, and that of claims, is to go back to.
     back: [Mutex<Option<Place>>; 2],
     /// The other site has left, or leads since it was asked to.
     pub(crate) left: AtomicBool,
+    /// ... since it cannot go on.
+    pub(crate) unable: AtomicBool,
     pub(crate) leads: AtomicBool,
     /// Secondary: it is to lead, with these bytes of its clients'.
     handed: Mutex<Option<Vec<Unread>>>,
@@ -81,6 +87,7 @@ impl Shared {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                     "no word from it within --lost-after".into()
                 }
+                io::ErrorKind::ConnectionAborted => error.to_string(),
                 io::ErrorKind::UnexpectedEof => "it has closed the link".into(),
                 _ => format!("the link has failed: {error}"),
             };
@@ -126,6 +133,14 @@ impl Shared {
         self.handed.lock().expect("no panic under it").take()
     }
 
+    pub(crate) fn gate(&self, closed: bool) {
+        self.gated.store(closed, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_gated(&self) -> bool {
+        self.gated.load(Ordering::SeqCst)
+    }
+
     /// The newest event that the ledger has taken in.
     pub(crate) fn has_followed(&self, event: u64) {
         self.followed.store(event, Ordering::SeqCst);
@@ -133,6 +148,19 @@ impl Shared {
 
     pub(crate) fn followed(&self) -> u64 {
         self.followed.load(Ordering::SeqCst)
+    }
+
+    /// Of the reads that nobody may have compared these stay, and this one comes to them.
+    pub(crate) fn keep_unchecked(&self, keep: impl Fn(u64) -> bool, read: Option<Step>) {
+        let mut all = self.unchecked.lock().expect("no panic under it");
+        all.retain(|read| keep(read.seq()));
+        all.extend(read);
+    }
+
+    /// Those that the other site, which has done all before `done`, has not done.
+    pub(crate) fn unchecked(&self, done: u64) -> Vec<Step> {
+        self.keep_unchecked(|seq| seq >= done, None);
+        self.unchecked.lock().expect("no panic under it").clone()
     }
 
     pub(crate) fn rewind(&self, relay: Relay, place: Place) {

@@ -23,6 +23,7 @@ mod join;
 mod process;
 mod relay;
 mod rerun;
+mod spin;
 mod step;
 
 use std::path::Path;
@@ -46,9 +47,10 @@ use crate::{LaunchError, Step as Doing};
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
 pub use join::{Given, Handed, Pages};
-pub use process::{Becoming, CLASSES, Newborn};
+pub use process::{Becoming, CLASSES, Newborn, Turn};
 pub use relay::{Place, Sent, Told};
 pub use rerun::{Again, Look};
+pub use spin::Watch;
 pub use step::{Kind, Note, Step};
 
 /// Room for the names of protected directories, each with its NUL, and one more.

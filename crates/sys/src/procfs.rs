@@ -380,6 +380,17 @@ pub fn is_privileged() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
+/// Whether this thread has a capability, by its number (capabilities(7), linux/capability.h).
+#[must_use]
+pub fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    effective.is_some_and(|mask| mask >> number & 1 != 0)
+}
+
 /// Clock source of the kernel.
 #[must_use]
 pub fn clock_source() -> String {

@@ -23,6 +23,7 @@ enum {
 	F_FOREIGN,
 		  /* the primary's alone: nobody can lead without it */
 };
+_Static_assert(F_FOREIGN == 14, "crates/replica/src/site/flow.rs");
 extern u8 sf_fd_class[FDS_MAX];
 
 /* A TCP connection as its site's kernel knew it when it was accepted, or handed on; in the note of that event. */

@@ -19,19 +19,25 @@ impl Crew {
     /// A process of `parent`'s is on its way.
     fn born(self: &Arc<Self>, newborn: Newborn) {
         let table = newborn.strand;
-        let let_go = locked(&self.files).clients.let_go();
-        if let Err(error) = let_go {
-            self.stop(unheld(error));
-        }
         self.alive.fetch_add(1, Ordering::SeqCst);
         self.yet_to_lead.fetch_add(1, Ordering::SeqCst);
         let crew = Arc::clone(self);
         let life = move || {
+            let mut last = table;
             match newborn.ready() {
-                Some(site) => crew.live(&Strand::new(Arc::new(site), table)),
+                Some(site) => {
+                    let strand = Strand::new(Arc::new(site), table, crew.spins_after);
+                    crew.live(&strand);
+                    last = strand.site.strand();
+                }
                 None => drop(crew.yet_to_lead.fetch_sub(1, Ordering::SeqCst)),
             }
-            locked(&crew.files).drop_table(table);
+            let mut files = locked(&crew.files);
+            files.drop_table(table);
+            if let Err(error) = files.clients.ended(table, last) {
+                crew.stop(unheld(error));
+            }
+            drop(files);
             crew.alive.fetch_sub(1, Ordering::SeqCst);
         };
         if std::thread::Builder::new().spawn(life).is_err() {
@@ -59,6 +65,7 @@ impl Crew {
         }
         if !strand.leads.swap(true, Ordering::SeqCst) {
             self.yet_to_lead.fetch_sub(1, Ordering::SeqCst);
+            self.is_set_up();
         }
         *locked(&strand.over) = Some(end);
         let _ = relay.join();
@@ -87,9 +94,16 @@ impl Crew {
                 Mode::Ended => return End::Signaled(9),
                 Mode::TakesOver if !site.leads() => {
                     let place = strand.end_of_log();
-                    let led = site.lead(&place, &[], || (), |news| self.grow(strand, news));
+                    let set_up = || self.has_set_up();
+                    let led = site.lead(&place, &[], set_up, |news| self.grow(strand, news));
+                    if led.is_err() {
+                        self.is_set_up();
+                    }
                     match led {
-                        Ok(_) => {}
+                        Ok((carried, dropped)) => {
+                            let mut all = locked(&self.carried);
+                            *all = (all.0 + carried, all.1 + dropped);
+                        }
                         // Its end was on its way.
                         Err(_) if strand.told.load(Ordering::SeqCst) => {}
                         Err(why) => self.stop(PairError::Stopped(format!(
@@ -103,7 +117,12 @@ impl Crew {
                 _ => {}
             }
             match site.news(LOOK) {
-                None => {}
+                None => {
+                    let paired = matches!(self.mode(), Mode::Leads(_));
+                    if let Err(error) = strand.spins(paired, !paired) {
+                        self.stop(error);
+                    }
+                }
                 Some(news @ (News::Born(_) | News::Exec(_))) => {
                     if let Err(why) = self.grow(strand, news) {
                         self.stop(PairError::Stopped(why));
@@ -181,8 +200,8 @@ impl Crew {
 
     fn becomes(&self, strand: &Arc<Strand>, becoming: Becoming) -> Result<(), String> {
         let old = becoming.strand;
-        let let_go = locked(&self.files).clients.let_go();
-        let_go.map_err(|error| error.to_string())?;
+        let told = locked(&self.files).clients.becomes(strand.table, old);
+        told.map_err(|error| error.to_string())?;
         if strand.site.leads()
             && let Mode::Leads(sender) = self.mode()
         {

@@ -36,42 +36,88 @@ fn known(next: u32, free: bool) -> Known {
 fn a_connection_counts_from_its_accept_on_past_the_end_of_the_numbers() {
     let mut lines = Lines::default();
     let mut changes = Vec::new();
-    lines.take_in(Flow::Read(5, 10), &mut changes);
+    lines.take_in(0, Flow::Read(5, 10), &mut changes);
     assert_eq!(changes, [], "of a file");
-    lines.take_in(Flow::Accepted(5, line(u32::MAX - 3)), &mut changes);
-    lines.take_in(Flow::Read(5, 10), &mut changes);
+    lines.take_in(0, Flow::Accepted(5, line(u32::MAX - 3)), &mut changes);
+    lines.take_in(0, Flow::Read(5, 10), &mut changes);
     assert!(
         matches!(changes[..], [Change::Is(first), Change::Is(second)]
             if first.next == u32::MAX - 3 && second.next == 6 && !second.free),
         "{changes:?}"
     );
     changes.clear();
-    lines.take_in(Flow::Moved { from: 5, to: 9 }, &mut changes);
-    lines.take_in(Flow::Given(9), &mut changes);
+    lines.take_in(0, Flow::Moved { from: 5, to: 9 }, &mut changes);
+    lines.take_in(0, Flow::Given(9), &mut changes);
     assert!(
         matches!(changes[..], [Change::Is(known)] if known.free && known.next == 6),
         "{changes:?}"
     );
     changes.clear();
-    lines.take_in(Flow::Closed(3, i32::MAX), &mut changes);
+    lines.take_in(0, Flow::Closed(3, i32::MAX), &mut changes);
     assert!(matches!(changes[..], [Change::Ended(_)]), "{changes:?}");
     assert!(lines.all.is_empty());
 }
 
 #[test]
+fn a_connection_ends_with_the_last_process_that_has_it() {
+    let mut lines = Lines::default();
+    let mut changes = Vec::new();
+    lines.take_in(0, Flow::Accepted(5, line(40)), &mut Vec::new());
+    lines.born(0, 7);
+    lines.take_in(0, Flow::Closed(5, 5), &mut changes);
+    assert_eq!(changes, [], "the child has it");
+    lines.take_in(0, Flow::Read(5, 2), &mut changes);
+    assert_eq!(changes, [], "the parent has it no more");
+    lines.take_in(7, Flow::Read(5, 2), &mut changes);
+    assert!(matches!(changes[..], [Change::Is(known)] if known.next == 42));
+    changes.clear();
+    let all = lines.of(7);
+    lines.ends(&all, &mut changes);
+    assert!(matches!(changes[..], [Change::Ended(known)] if known.next == 42));
+    assert!(lines.all.is_empty() && lines.at.is_empty());
+}
+
+#[test]
+fn nothing_of_a_connection_overtakes_what_another_process_has_read_of_it_before() {
+    let other = Known {
+        line: Line {
+            peer: SocketAddr::new(IpAddr::from([10, 0, 0, 6]), 4000),
+            ..line(0)
+        },
+        ..known(7, false)
+    };
+    let [first, second, third] = [100, 200, 300].map(|next| Change::Is(known(next, false)));
+    let mut pending = Pending::default();
+    pending.push((1, 50), first);
+    pending.push((2, 20), second);
+    pending.push((2, 21), Change::Is(other));
+    pending.push((1, 51), third);
+    assert_eq!(pending.done(2, 19), []);
+    assert_eq!(
+        pending.done(2, 21),
+        [Change::Is(other)],
+        "of another client"
+    );
+    assert_eq!(pending.done(1, 50), [first, second]);
+    assert_eq!(pending.done(2, 99), []);
+    assert_eq!(pending.done(1, 51), [third]);
+    assert_eq!(pending.done(1, 52), []);
+}
+
+#[test]
 fn the_other_site_has_the_same_connections() {
     let mut lines = Lines::default();
-    lines.take_in(Flow::Accepted(5, line(40)), &mut Vec::new());
-    lines.take_in(Flow::Read(5, 2), &mut Vec::new());
+    lines.take_in(0, Flow::Accepted(5, line(40)), &mut Vec::new());
+    lines.take_in(0, Flow::Read(5, 2), &mut Vec::new());
     let unread = HashMap::from([(5, b"abc".to_vec())]);
     let mut others = Lines::default();
     others.take(lines.tell(&unread)).expect("as told");
-    assert_eq!(others.all[&5].next, 42);
-    assert_eq!(others.all[&5].line.peer, line(40).peer);
+    assert_eq!(others.known((0, 5)).expect("told").next, 42);
+    assert_eq!(others.known((0, 5)).expect("told").line.peer, line(40).peer);
     assert_eq!(others.unread(), [(5, Some(b"abc".to_vec()))]);
-    others.take_in(Flow::Read(5, 2), &mut Vec::new());
+    others.take_in(0, Flow::Read(5, 2), &mut Vec::new());
     assert_eq!(others.unread(), [(5, Some(b"c".to_vec()))], "read in part");
-    others.take_in(Flow::Read(5, 9), &mut Vec::new());
+    others.take_in(0, Flow::Read(5, 9), &mut Vec::new());
     assert_eq!(others.unread(), []);
 }
 

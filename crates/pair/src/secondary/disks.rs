@@ -153,7 +153,12 @@ impl Pair<'_> {
         let len = u64::try_from(theirs).unwrap_or(0);
         let mut incidents = Vec::new();
         for page in offset / PAGE as u64..=(offset + len.max(1) - 1) / PAGE as u64 {
-            incidents.extend(self.page_differs(seq, &at, page, Found::Read)?);
+            incidents.extend(match self.page_differs(seq, &at, page, Found::Read) {
+                Err(error) if self.shared.has_lost() => {
+                    self.judge_alone(strand, seq, &at, page, (offset, len), error)?
+                }
+                found => found?,
+            });
         }
         let is_a = incidents.iter().any(|incident| incident.disk_of == 'A');
         let gone_on = is_a && self.side.runs_ahead() && is_at_a_place(strand, seq);
@@ -172,6 +177,70 @@ impl Pair<'_> {
             )));
         }
         Ok(())
+    }
+
+    /// The primary is lost before it has said anything: this site's ledger tells alone whether its own disk is right, or what the
+    /// log holds of the page, if that is all of it. Otherwise what has come before stands.
+    fn judge_alone(
+        &self,
+        strand: &Strand,
+        seq: u64,
+        at: &Where,
+        page: u64,
+        (offset, len): (u64, u64),
+        otherwise: PairError,
+    ) -> Result<Vec<Incident>, PairError> {
+        let own = crate::disk::page(&at.path, page).map_err(|source| PairError::Directory {
+            path: at.path.clone(),
+            source,
+        })?;
+        let file = at.file.expect("protected");
+        let right = {
+            let files = self.files.lock().expect("no panic under it");
+            files.ledger.expected(file, page)
+        };
+        let len = usize::try_from(len).expect("bounded by the log");
+        let log = strand
+            .base(seq)
+            .map_or_else(Vec::new, |base| strand.site.payload(base, seq, len));
+        let start = page * PAGE as u64;
+        let end = (offset + log.len() as u64).min(start + own.len() as u64);
+        let from = offset.max(start).min(end);
+        let index = |at: u64, origin: u64| usize::try_from(at - origin).expect("of a page");
+        let covered = &log[index(from.max(offset), offset)..index(end.max(offset), offset)];
+        let mut theirs = own.clone();
+        theirs[index(from, start)..index(end, start)].copy_from_slice(covered);
+        let (disk_of, agrees) = if right == Some(page_digest(&own)) {
+            if theirs == own {
+                return Ok(Vec::new());
+            }
+            ('A', 'B')
+        } else if covered.len() == own.len() && right == Some(page_digest(covered)) {
+            self.repair_own(at, page, (&own, &theirs))?;
+            ('B', 'A')
+        } else {
+            return Err(otherwise);
+        };
+        let (wrong, right) = if disk_of == 'A' {
+            (&theirs, &own)
+        } else {
+            (&own, &theirs)
+        };
+        let (bits, first_bit) = bits(wrong, right);
+        Ok(vec![Incident {
+            event: seq,
+            found: Found::Read,
+            path: at.path.display().to_string(),
+            page,
+            disk_of,
+            bits,
+            first_bit,
+            ledger_agrees_with: agrees,
+            pages_repaired: 1,
+            memory_pages: 0,
+            on_device: true,
+            pause_us: 0,
+        }])
     }
 
     /// A page that some scrubber does not find as its ledger has it: both programs are held, and both devices looked at again.
@@ -416,12 +485,13 @@ impl Pair<'_> {
             path: at.path.clone(),
             source,
         })?;
-        self.ask(&Ask::Correct {
+        let corrected = self.ask(&Ask::Correct {
             strand: strand.site.strand(),
             seq,
             base,
             bytes: hex(&bytes),
-        })?;
+        });
+        self.unless_lost(corrected.map(|_| Vec::new()))?;
         strand.site.correct(base, seq, &bytes);
         Ok(())
     }

@@ -165,6 +165,54 @@ fn a_ledger_that_is_damaged_or_of_other_files_keeps_the_pair_from_starting() {
     }
 }
 
+/// A write of the ledger that its disk has lost, torn or put elsewhere: the pages that it was about are listed, and nothing starts.
+#[test]
+fn a_ledger_whose_disk_has_lost_torn_or_misdirected_a_write_vouches_for_nothing() {
+    let dir = with_table("ledger-classes");
+    let mut both = Both::start(&sqlite_site(&dir), &sqlite_site(&dir));
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    let journal_of = |child: &Child| {
+        let path = format!("/proc/{}/root/mnt/ledger/ledger", child.id());
+        fs::read(path).expect("the ledger")
+    };
+    let old = journal_of(&both.a);
+    let change = "UPDATE t SET b = lower(b); SELECT 'changed';";
+    assert_eq!(both.ask(change), "changed");
+    let known = keep(&both.a, "ledger-classes-known");
+    both.end();
+    let journal = known.ledger.as_ref().expect("kept").join("ledger");
+    let now = fs::read(&journal).expect("a journal");
+    assert!(now.len() > old.len() + 8192, "{} bytes", now.len());
+    let (from, to) = (now.len() - 4096, now.len() - 2048);
+    let torn = [&now[..to], &vec![0; 2048][..]].concat();
+    let misdirected = [&now[..from - 4096], &now[from..], &now[from..]].concat();
+    for (class, bytes, refused) in [
+        ("lost", &old, true),
+        ("torn", &torn, true),
+        ("misdirected", &misdirected, true),
+        ("right", &now, false),
+    ] {
+        fs::write(&journal, bytes).expect("a ledger");
+        let mut both = Both::start(&known, &known);
+        if refused {
+            let ends = both.end();
+            let said = ends.said();
+            assert_eq!(ends.codes(), [Some(121), Some(121)], "{class}: {said}");
+            let listed = said.contains("not as the ledgers have it");
+            assert!(
+                listed || said.contains("is damaged at byte"),
+                "{class}: {said}"
+            );
+        } else {
+            assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+            assert_eq!(both.end().said(), "", "{class}");
+        }
+    }
+    for dir in [&dir, &known.seed.with_file_name("")] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
 #[test]
 fn a_link_that_flaps_for_less_than_a_loss_is_waited_for() {
     let dir = with_table("flaps");

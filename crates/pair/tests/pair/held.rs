@@ -63,6 +63,33 @@ fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
     assert_eq!(running(&program), 0, "nothing is left behind");
 }
 
+/// A child that has inherited the connection reads from it, or a worker that has accepted it.
+#[test]
+fn what_a_child_of_the_server_has_not_read_is_at_the_other_host() {
+    if !is_root() {
+        return;
+    }
+    side_by_side(
+        &[
+            ("power", "57", "fork"),
+            ("cable", "220", "fork"),
+            ("power", "220", "worker"),
+            ("freeze", "400", "worker"),
+        ],
+        |(how, moment, server)| {
+            let name = format!("{server}-{how}");
+            let flags = ["--lose", how, "--lost-at", moment];
+            let (status, said) = turns(&name, &flags, &["sink", server]);
+            assert_eq!(status, Some(0), "{name}: {said}");
+            assert!(
+                said.contains("with 1 connections (0 cut)"),
+                "{name}: {said}"
+            );
+            assert!(!said.contains("not held back"), "{name}: {said}");
+        },
+    );
+}
+
 /// On a machine that is busy the server may have read all that has come when its host is lost; not each time.
 fn loses(name: &str, flags: &[&str], server: &[&str]) {
     let lost = AtomicBool::new(false);

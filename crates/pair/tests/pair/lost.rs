@@ -246,12 +246,45 @@ fn a_preferred_primary_goes_on_without_a_witness_and_a_secondary_never_does() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// Where a frame begins (link.rs): its length, four bytes, and its kind.
+#[derive(Default)]
+struct Frames {
+    head: Vec<u8>,
+    left: usize,
+}
+
+impl Frames {
+    /// Where among these bytes, the next ones, a question of the secondary's begins.
+    fn question(&mut self, bytes: &[u8]) -> Option<usize> {
+        const ASK: u8 = 9;
+        let mut found = None;
+        for (at, byte) in bytes.iter().enumerate() {
+            if self.left > 0 {
+                self.left -= 1;
+                continue;
+            }
+            self.head.push(*byte);
+            let Ok([a, b, c, d, kind]) = <[u8; 5]>::try_from(&self.head[..]) else {
+                continue;
+            };
+            self.head.clear();
+            self.left = u32::from_le_bytes([a, b, c, d]) as usize;
+            if kind & 0x7f == ASK {
+                found = found.or(Some(at.saturating_sub(4)));
+            }
+        }
+        found
+    }
+}
+
 /// Between the two sites; cut, it says nothing and closes nothing.
 pub(crate) struct Wire {
     pub(crate) address: String,
     cut: std::sync::Arc<std::sync::atomic::AtomicBool>,
     /// Keeps what it has, for now.
     stalled: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// Keeps what the secondary says, from its first question on.
+    muted: std::sync::Arc<std::sync::atomic::AtomicBool>,
     /// Changes a bit of what it has next.
     flips: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
@@ -265,6 +298,8 @@ impl Wire {
         let is_cut = std::sync::Arc::clone(&cut);
         let stalled = std::sync::Arc::new(AtomicBool::new(false));
         let is_stalled = std::sync::Arc::clone(&stalled);
+        let muted = std::sync::Arc::new(AtomicBool::new(false));
+        let is_muted = std::sync::Arc::clone(&muted);
         let flips = std::sync::Arc::new(AtomicBool::new(false));
         let does_flip = std::sync::Arc::clone(&flips);
         std::thread::spawn(move || {
@@ -277,19 +312,30 @@ impl Wire {
                     Err(_) => std::thread::sleep(Duration::from_millis(10)),
                 }
             };
-            let ways = [(&a, &b), (&b, &a)].map(|(from, to)| {
+            let ways = [(&a, &b, false), (&b, &a, true)].map(|(from, to, back)| {
                 let (mut from, mut to) = (
                     from.try_clone().expect("a socket"),
                     to.try_clone().expect("a socket"),
                 );
                 let is_cut = std::sync::Arc::clone(&is_cut);
                 let is_stalled = std::sync::Arc::clone(&is_stalled);
+                let is_muted = std::sync::Arc::clone(&is_muted);
                 let does_flip = std::sync::Arc::clone(&does_flip);
                 std::thread::spawn(move || {
                     let mut bytes = [0; 65536];
-                    while let Ok(n) = from.read(&mut bytes) {
+                    let mut frames = Frames::default();
+                    while let Ok(mut n) = from.read(&mut bytes) {
                         while is_stalled.load(Ordering::SeqCst) {
                             std::thread::sleep(Duration::from_millis(1));
+                        }
+                        if back
+                            && let Some(at) = frames.question(&bytes[..n])
+                            && is_muted.load(Ordering::SeqCst)
+                        {
+                            n = at;
+                            let _ = to.write_all(&bytes[..n]);
+                            while from.read(&mut bytes).is_ok_and(|n| n > 0) {}
+                            n = 0;
                         }
                         if n > 0 && does_flip.swap(false, Ordering::SeqCst) {
                             bytes[n - 1] ^= 1;
@@ -318,8 +364,14 @@ impl Wire {
             address,
             cut,
             stalled,
+            muted,
             flips,
         }
+    }
+
+    /// The primary hears nothing of the secondary any more when that asks for a page.
+    pub(crate) fn mute(&self) {
+        self.muted.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 
     pub(crate) fn stall(&self, stalled: bool) {

@@ -5,10 +5,12 @@
 //! asserted to be refused.
 
 mod back;
+mod below;
 mod campaign;
 mod classes;
 mod clock;
 mod cluster;
+mod cut;
 mod disks;
 mod held;
 mod join;
@@ -17,13 +19,16 @@ mod kubernetes;
 mod lost;
 mod names;
 mod processor;
+mod rights;
 mod scrub;
 mod servers;
 mod shown;
 mod sites;
+mod spins;
 mod status;
 mod switch;
 mod threads;
 mod tls;
 mod tree;
 mod variants;
+mod wire;

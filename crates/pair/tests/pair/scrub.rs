@@ -124,6 +124,59 @@ fn it_is_silent_while_the_program_writes() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// Files are written all the time, by processes that come and go.
+const CREW: &str =
+    "(while :; do echo one >>log; sleep 0.02; done) & while read q; do echo $q; done; kill $!";
+
+fn crew_site(dir: &std::path::Path) -> Site {
+    Site {
+        command: ["/bin/sh", "-c", CREW].map(String::from).to_vec(),
+        ..sqlite_site(dir)
+    }
+}
+
+#[test]
+fn a_page_that_nobody_reads_is_found_while_the_program_has_several_processes() {
+    let dir = with_table("scrub-crew");
+    let site = crew_site(&dir);
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut both = Both::start_with(&site, &site, &address, &address, &["--scrub", "1000"]);
+    assert_eq!(both.ask("begun"), "begun");
+    for (child, name) in [(&both.a, "A"), (&both.b, "B")] {
+        let right = byte(child);
+        both.strike(child, PLACE, 1);
+        let deadline = Instant::now() + LIMIT;
+        while byte(child) != right {
+            assert!(Instant::now() < deadline, "{name}: nobody repairs it");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    // The processes have gone on, and nothing is said of what they write.
+    let log = |child: &std::process::Child| {
+        let path = format!("/proc/{}/root/mnt/data/log", child.id());
+        fs::metadata(path).expect("a file").len()
+    };
+    let before = log(&both.a);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(both.ask("on"), "on");
+    assert!(log(&both.a) > before, "it writes");
+    for child in [&both.a, &both.b] {
+        let (_, said) = status(child);
+        assert!(said["scrub_rounds"].as_u64() > Some(1), "{said}");
+        assert_eq!(said["repairs"], 2, "{said}");
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    for line in [
+        "scrubber: disk of A, x.db page 8, ledger agrees with B",
+        "scrubber: disk of B, x.db page 8, ledger agrees with A",
+    ] {
+        assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
+    }
+    assert_eq!(ends.said().lines().count(), 4, "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// Flips a bit of every copy of these bytes in the memory of a command, but its code and what it shares.
 fn strike_memory(child: &std::process::Child, digest: &[u8]) -> usize {
     let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).expect("a process");

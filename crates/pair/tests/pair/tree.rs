@@ -40,7 +40,7 @@ fn bare(site: &Site) -> (Option<i32>, String) {
 }
 
 /// Processes of this site's program, its launcher's children and all below.
-fn program(launcher: &Child) -> Vec<u32> {
+pub(crate) fn program(launcher: &Child) -> Vec<u32> {
     fn below(pid: u32, into: &mut Vec<u32>) {
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         for child in children.unwrap_or_default().split_whitespace() {

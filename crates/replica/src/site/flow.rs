@@ -12,6 +12,9 @@ use crate::abi;
 const LINE: usize = 92;
 const OWN: usize = 36;
 const PEER: usize = 64;
+/// struct sf_came, and `F_FOREIGN` (crates/agent/src/pair/storage.h).
+const CAME: usize = 8;
+const FOREIGN: u32 = 14;
 /// SF_R_PARK (crates/agent/src/layout/abi.h).
 const PARKED: u16 = 2048;
 
@@ -38,6 +41,8 @@ pub enum Flow {
         from: i32,
         to: i32,
     },
+    /// A descriptor that is no pipe has come by a message: it may be a connection, and nobody says which.
+    Handed,
 }
 
 /// Of a socket for both families a client by IPv4 has a mapped address (ipv6(7)); what it sends is IPv4.
@@ -114,6 +119,11 @@ impl Step {
         }
     }
 
+    fn brings_foreign(&self) -> bool {
+        let mut came = self.extra().chunks_exact(CAME);
+        came.any(|one| half(one, 1) == FOREIGN)
+    }
+
     fn moved(&self, nr: i64, args: [u64; 6]) -> Vec<Flow> {
         const MSG_PEEK: u64 = 2;
         let (fd, ret) = (number(args[0]), self.ret());
@@ -128,6 +138,7 @@ impl Step {
                 let known = line(self.extra()).map(|line| Flow::Accepted(fd, line));
                 vec![known.unwrap_or(Flow::Given(fd))]
             }
+            libc::SYS_recvmsg if self.brings_foreign() => vec![Flow::Handed],
             libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
                 match u64::try_from(ret) {
                     Ok(0) => vec![Flow::Given(fd)],

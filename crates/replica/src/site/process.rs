@@ -63,6 +63,23 @@ pub(super) fn strand(of: u64, event: u64) -> u64 {
     u64::try_from(digest >> 64).expect("64 bits") | 1
 }
 
+/// Nobody's call: while it is kept no process of this site makes one on a file or a pipe, and none is under way on either site,
+/// since a turn ends when both have made the call.
+#[derive(Debug)]
+pub struct Turn(Arc<Shared>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        give_turn(&self.0, std::process::id());
+    }
+}
+
+fn give_turn(turns: &Shared, owner: u32) {
+    let _ = turns
+        .u32(0)
+        .compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst);
+}
+
 /// A process that is about to become another program.
 #[derive(Debug)]
 pub(super) struct Traced {
@@ -401,9 +418,25 @@ impl Site {
 
     /// It has ended, and may have had its turn.
     pub fn end_turn(&self) {
-        let owner = self.turns.u32(0);
-        let own = self.pid.cast_unsigned();
-        let _ = owner.compare_exchange(own, 0, Ordering::SeqCst, Ordering::SeqCst);
+        give_turn(&self.turns, self.pid.cast_unsigned());
+    }
+
+    /// Leader, of a program that has made processes: takes the turn of all of them, if it comes in time.
+    #[must_use]
+    pub fn take_turn(&self, limit: Duration) -> Option<Turn> {
+        let deadline = Instant::now() + limit;
+        let (owner, own) = (self.turns.u32(0), std::process::id());
+        while owner
+            .compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst)
+            .is_err()
+        {
+            if Instant::now() > deadline {
+                return None;
+            }
+            // Shorter than a process rests (crew.c, `take_turn`).
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Some(Turn(Arc::clone(&self.turns)))
     }
 
     /// A secondary's or a primary's.

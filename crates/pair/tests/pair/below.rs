@@ -1,0 +1,225 @@
+//! Below the page cache: data on images that each site mounts, struck where the file's blocks lie, as a disk would err.
+//!
+//! Each class on each site, read by the program, and found by the scrubber while the page cache still has the right bytes.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use steadfast_sys::disk::{forget, place};
+
+use crate::sites::*;
+
+const PAGE: usize = 4096;
+
+/// An image with the files of a seed.
+fn image(dir: &Path, side: &str, seed: &Path) -> PathBuf {
+    let path = dir.join(format!("{side}.img"));
+    let file = fs::File::create(&path).expect("a file");
+    file.set_len(24 << 20).expect("sparse");
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-b", "4096", "-O", "^has_journal", "-d"])
+        .arg(seed)
+        .arg(&path)
+        .status()
+        .expect("e2fsprogs is installed");
+    assert!(made.success());
+    path
+}
+
+/// A site whose data is on an image. The device goes with its last user.
+fn start_on(image: &Path, side: &str, more: &[&str]) -> Child {
+    let script = "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs none /dev/shm && \
+         mount -t tmpfs none /mnt/ledger && device=$(losetup --find --show --direct-io=on \"$1\") && \
+         mount -t ext4 \"$device\" /mnt/data; losetup --detach \"$device\"; cd /mnt/data && shift && exec \"$@\"";
+    Command::new("setpriv")
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--ipc",
+            "--propagation",
+            "private",
+        ])
+        .args(["--", "sh", "-c", script, "sh"])
+        .arg(image)
+        .args([pair(), side])
+        .args(more)
+        .args(["--ledger", "/mnt/ledger", "--data", "/mnt/data"])
+        .args(["--scrub", "200", "--", "sqlite3", "-batch", "x.db"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("unshare is installed")
+}
+
+struct Disk {
+    file: fs::File,
+    image: fs::File,
+}
+
+impl Disk {
+    fn of(site: &Child, image: &Path) -> Self {
+        let path = format!("/proc/{}/root/mnt/data/x.db", site.id());
+        let mut open = fs::OpenOptions::new();
+        open.read(true).write(true);
+        Self {
+            file: fs::File::open(path).expect("a file"),
+            image: open.open(image).expect("an image"),
+        }
+    }
+
+    fn at(&self, page: usize) -> u64 {
+        place(&self.file, (page * PAGE) as u64)
+            .expect("FIEMAP")
+            .expect("it has blocks")
+    }
+
+    fn page(&self, page: usize) -> Vec<u8> {
+        let mut bytes = vec![0; PAGE];
+        self.image
+            .read_exact_at(&mut bytes, self.at(page))
+            .expect("inside");
+        bytes
+    }
+
+    fn put(&self, page: usize, bytes: &[u8]) {
+        self.image
+            .write_all_at(bytes, self.at(page))
+            .expect("stored");
+        self.image.sync_all().expect("stored");
+    }
+
+    /// The next read comes from the device.
+    fn forget(&self) {
+        self.file.sync_all().expect("stored");
+        forget(&self.file).expect("fadvise");
+    }
+
+    fn pages(&self) -> usize {
+        usize::try_from(self.file.metadata().expect("a file").len()).expect("small") / PAGE
+    }
+
+    fn becomes(&self, page: usize, right: &[u8], what: &str) {
+        let deadline = Instant::now() + LIMIT;
+        while self.page(page) != right {
+            assert!(Instant::now() < deadline, "{what}: nobody repairs it");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+/// What the device holds instead, of each page that it holds wrong.
+fn wrong(class: &str, page: usize, now: &[u8], old: &[u8], other: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let half = PAGE / 2;
+    match class {
+        "flip" => {
+            let mut one = now.to_vec();
+            one[2000] ^= 2;
+            vec![(page, one)]
+        }
+        // The write has never come to the device, and what it gives is from before.
+        "lost write" => vec![(page, old.to_vec())],
+        "torn page" => vec![(page, [&now[..half], &old[half..]].concat())],
+        // A drive that gives another page's bytes for this one.
+        "misdirected read" => vec![(page, other.to_vec())],
+        // Written where another page lies: that one is wrong, and this one as it was.
+        "misdirected write" => vec![(page, old.to_vec()), (page + 1, now.to_vec())],
+        "zeros" => vec![(page, vec![0; PAGE])],
+        _ => unreachable!("{class}"),
+    }
+}
+
+const CLASSES: [&str; 6] = [
+    "flip",
+    "lost write",
+    "torn page",
+    "misdirected read",
+    "misdirected write",
+    "zeros",
+];
+
+/// Pages of the table of which both halves have changed, and the one behind as well.
+fn struck_at(before: &[Vec<u8>], now: &[Vec<u8>]) -> usize {
+    let half = PAGE / 2;
+    let changed = |page: usize| {
+        before[page][..half] != now[page][..half] && before[page][half..] != now[page][half..]
+    };
+    (2..before.len() - 1)
+        .find(|page| changed(*page) && changed(page + 1))
+        .expect("a page of the table")
+}
+
+#[test]
+fn each_class_of_error_below_the_page_cache_is_attributed_and_repaired_read_or_scrubbed() {
+    if !is_root() {
+        return; // who mounts an image has to be
+    }
+    let (dir, seed) = (seed("below"), with_table("below-seed"));
+    let images = [image(&dir, "a", &seed), image(&dir, "b", &seed)];
+    let address = format!("127.0.0.1:{}", free_port());
+    let b = start_on(&images[1], "secondary", &["--listen", &address]);
+    let a = start_on(&images[0], "primary", &["--peer", &address]);
+    let mut both = Both::with(a, b);
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    let disks = [Disk::of(&both.a, &images[0]), Disk::of(&both.b, &images[1])];
+    let all = |disk: &Disk| -> Vec<Vec<u8>> {
+        disk.forget();
+        (0..disk.pages()).map(|page| disk.page(page)).collect()
+    };
+    let before = all(&disks[0]);
+    assert_eq!(both.ask("UPDATE t SET b = lower(b); SELECT 1;"), "1");
+    let now = all(&disks[0]);
+    let page = struck_at(&before, &now);
+    let right = both.ask(ASK);
+    // Nothing is said of a device that gives what it was given.
+    disks.iter().for_each(Disk::forget);
+    assert_eq!(both.ask(ASK), right);
+    let mut lines = Vec::new();
+    for class in CLASSES {
+        for (disk, name) in disks.iter().zip(["A", "B"]) {
+            for cached in [false, true] {
+                let what = format!("{class} on {name}, cached: {cached}");
+                disk.forget();
+                if cached {
+                    assert_eq!(both.ask(ASK), right, "{what}");
+                }
+                let all = wrong(class, page, &now[page], &before[page], &now[page + 2]);
+                for (page, bytes) in &all {
+                    assert_ne!(*bytes, now[*page], "{what}: it would be no fault");
+                    disk.put(*page, bytes);
+                }
+                if !cached {
+                    disk.forget();
+                    assert_eq!(both.ask(ASK), right, "{what}");
+                }
+                for (page, _) in &all {
+                    disk.becomes(*page, &now[*page], &what);
+                    lines.push(format!("disk of {name}, x.db page {page}, ledger agrees"));
+                }
+                assert_eq!(both.ask(ASK), right, "{what}");
+            }
+        }
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    let said = ends.said();
+    for line in &lines {
+        let wanted = 2 * lines.iter().filter(|other| *other == line).count();
+        assert_eq!(
+            said.matches(line.as_str()).count(),
+            wanted,
+            "{line}: {said}"
+        );
+    }
+    assert_eq!(said.matches("disk of").count(), 2 * lines.len(), "{said}");
+    assert_eq!(said.lines().count(), 2 * lines.len(), "{said}");
+    drop(disks);
+    for dir in [dir, seed] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
