@@ -20,6 +20,7 @@ use std::process::Command;
 
 use steadfast_cc_driver::command::{Build, CommandError, Format, Request};
 use steadfast_cc_driver::coverage::{self, Coverage, CoverageError, Level};
+use steadfast_cc_driver::flags;
 use steadfast_cc_driver::policy::Policy;
 use steadfast_cc_driver::tools::Tools;
 use steadfast_integrity::advice::Advise;
@@ -57,6 +58,9 @@ fn attempt(cxx: bool, arguments: &[OsString], console: &mut Console<'_>) -> Resu
     match Request::read(arguments)? {
         Request::Pass(arguments) => {
             let tools = Tools::find(cxx)?;
+            if arguments.iter().any(|word| word == "--help") {
+                console.result(&flags::help());
+            }
             let mut include = vec!["-isystem".into(), tools.include.clone().into()];
             include.extend(arguments);
             Ok(run(Command::new(&tools.clang).args(include), console))
