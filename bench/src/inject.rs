@@ -173,7 +173,7 @@ fn order(name: &str, dir: &Path, settings: &Settings) -> Result<Order> {
                 client: Client::Trace { file: file("trace", &trace)?.into(), envelope: false },
                 ready: Ready::Port(11_211),
                 stop: libc::SIGKILL,
-                error_reply: Some("^(SERVER_|CLIENT_)?ERROR".into()),
+                error_reply: Some("^(SERVER_|CLIENT_)?ERROR".parse()?),
             });
             "-l 127.0.0.1 -p 11211 -U 0 -t 1 -m 64 -o no_lru_crawler,no_lru_maintainer,no_slab_reassign"
                 .split(' ')
@@ -221,10 +221,10 @@ fn costs(order: &Order, rounds: usize, row: &mut Row) -> Result<()> {
     order.runs = rounds.div_ceil(order.models.len()) as u64;
     let mut field = Field::open(&order)?;
     let (drafted, profile) = field.draft(&mut |_| ())?;
-    row.instructions = drafted.population.dynamic;
+    row.instructions = drafted.population.counts.dynamic;
     row.reachable = drafted.population.reachable_share();
     // What single steps reach as well: everything whose executions are counted.
-    let unknown = profile.unknown as f64 / drafted.population.dynamic.max(1) as f64;
+    let unknown = profile.unknown as f64 / drafted.population.counts.dynamic.max(1) as f64;
     row.reachable_step = 1.0 - unknown;
     let lines: Vec<String> = drafted.plan.iter().filter_map(dummy).collect();
     for line in lines.iter().take(rounds) {
