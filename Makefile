@@ -41,8 +41,8 @@ help:
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
 	@echo 'make demo PART=NAME      another part: $(filter-out run,$(PARTS))'
 	@echo 'make test                every test, as root and as an ordinary user'
-	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
-	@echo 'make deb                 a Debian package of what is built, in build/deb'
+	@echo 'make install PREFIX=/usr/local   what is built: binaries, manual, completions, units; make uninstall takes them away'
+	@echo 'make deb                 a Debian package of all parts, in build/deb (builds them: some minutes)'
 	@echo 'make bench               the numbers of docs/specification.md (hours); one of them: ARGS=micro'
 	@echo 'make reproduce           the papers'\'' numbers beside ours and those of this machine, as a page (hours; resumable)'
 	@echo 'make campaign            flips drawn at random, by the thousand (hours)'
@@ -99,6 +99,7 @@ install:
 	install -D -m 755 $(STEADFAST) $(bindir)/steadfast
 	ln -sf steadfast $(bindir)/steadfast-cc
 	ln -sf steadfast $(bindir)/steadfast-c++
+	install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/steadfast/systemd/steadfast-run@.service >$(unitdir)/steadfast-run@.service
 	[ ! -x $(KV) ] || install -m 755 $(KV) $(bindir)/steadfast-kv
 	[ ! -x $(KV) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/kv/systemd/steadfast-kv@.service >$(unitdir)/steadfast-kv@.service; }
 	[ ! -f $(CROSSCHECK) ] || { install -d $(libdir) $(includedir) $(pcdir) && install -m 644 $(CROSSCHECK) $(libdir)/libsteadfast-crosscheck.a && \
@@ -135,17 +136,17 @@ uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
 	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc $(pcdir)/steadfast-crosscheck.pc
 	rm -rf $(libdir) $(includedir)
-	rm -f $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service $(unitdir)/steadfast-host@.service $(ocfdir)/steadfast-pair
+	rm -f $(unitdir)/steadfast-run@.service $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service $(unitdir)/steadfast-host@.service $(ocfdir)/steadfast-pair
 	rm -f $(man1dir)/steadfast-pair.1 $(bashdir)/steadfast-pair $(zshdir)/_steadfast-pair $(fishdir)/steadfast-pair.fish
 	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
 	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
 	rm -f $(man1dir)/steadfast-kv.1 $(bashdir)/steadfast-kv $(zshdir)/_steadfast-kv $(fishdir)/steadfast-kv.fish
 
-# A Debian package of what is built: build/deb/steadfast_VERSION_amd64.deb.
+# A Debian package of all parts: build/deb/steadfast_VERSION_amd64.deb.
 deb:
 	@scripts/setup deb
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build build-kv build-crosscheck build-pair build-host
 	@MAKE='$(MAKE)' scripts/deb
 
 test: setup build

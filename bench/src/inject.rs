@@ -14,6 +14,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ use steadfast_workloads::replay;
 
 use crate::machine::Machine;
 use crate::results;
-use crate::stats::{median, quantile};
+use crate::stats::{estimate, median, quantile};
 use crate::table;
 
 /// The programs, in the order of the table.
@@ -67,8 +68,8 @@ pub struct Row {
     /// Shares of executed instructions.
     pub reachable: f64,
     pub reachable_step: f64,
-    /// Runs a second: with a fault that never comes, and with drawn ones.
-    pub control_runs_per_s: Option<f64>,
+    /// Runs a second: with a fault that never comes, second by second, and with drawn ones.
+    pub control_runs_per_s: Vec<f64>,
     pub faults_per_s: Option<f64>,
     /// What became of the latter, by outcome.
     pub outcomes: std::collections::BTreeMap<String, u64>,
@@ -173,7 +174,7 @@ fn order(name: &str, dir: &Path, settings: &Settings) -> Result<Order> {
                 client: Client::Trace { file: file("trace", &trace)?.into(), envelope: false },
                 ready: Ready::Port(11_211),
                 stop: libc::SIGKILL,
-                error_reply: Some("^(SERVER_|CLIENT_)?ERROR".into()),
+                error_reply: Some("^(SERVER_|CLIENT_)?ERROR".parse()?),
             });
             "-l 127.0.0.1 -p 11211 -U 0 -t 1 -m 64 -o no_lru_crawler,no_lru_maintainer,no_slab_reassign"
                 .split(' ')
@@ -221,10 +222,10 @@ fn costs(order: &Order, rounds: usize, row: &mut Row) -> Result<()> {
     order.runs = rounds.div_ceil(order.models.len()) as u64;
     let mut field = Field::open(&order)?;
     let (drafted, profile) = field.draft(&mut |_| ())?;
-    row.instructions = drafted.population.dynamic;
+    row.instructions = drafted.population.counts.dynamic;
     row.reachable = drafted.population.reachable_share();
     // What single steps reach as well: everything whose executions are counted.
-    let unknown = profile.unknown as f64 / drafted.population.dynamic.max(1) as f64;
+    let unknown = profile.unknown as f64 / drafted.population.counts.dynamic.max(1) as f64;
     row.reachable_step = 1.0 - unknown;
     let lines: Vec<String> = drafted.plan.iter().filter_map(dummy).collect();
     for line in lines.iter().take(rounds) {
@@ -250,11 +251,11 @@ fn costs(order: &Order, rounds: usize, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Runs a second on all CPUs, and what became of them.
+/// Runs that ended in each whole second, on all CPUs, and what became of all.
 fn rate(
     order: &Order,
     lines: Vec<String>,
-) -> Result<(f64, std::collections::BTreeMap<String, u64>)> {
+) -> Result<(Vec<f64>, std::collections::BTreeMap<String, u64>)> {
     let mut order = order.clone();
     order.jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     order.runs = 100_000 / (7 - 6 * u64::from(!lines.is_empty()));
@@ -265,9 +266,12 @@ fn rate(
     order.budget = Some(Duration::from_secs(THROUGHPUT_S));
     let _ = fs::remove_dir_all(&order.dir);
     let mut running = Running::prepare(&order, "bench", &mut |_| ())?;
+    let ended: Mutex<Vec<Duration>> = Mutex::default();
     let from = Instant::now();
-    let done = running.run(&AtomicBool::new(false), &|| false, &|_| ())?;
-    let rate = done as f64 / from.elapsed().as_secs_f64();
+    running.run(&AtomicBool::new(false), &|| false, &|_| {
+        ended.lock().expect("no panics inside").push(from.elapsed());
+    })?;
+    let rate = by_second(&ended.into_inner().expect("no panics inside"));
     drop(running);
     let mut outcomes = std::collections::BTreeMap::new();
     for run in Dir::new(&order.dir).runs()?.values() {
@@ -277,6 +281,16 @@ fn rate(
     }
     let _ = fs::remove_dir_all(&order.dir);
     Ok((rate, outcomes))
+}
+
+/// How many of these ends fall into each whole second of the throughput's time. What ends after it was begun within it, and is left out.
+fn by_second(ended: &[Duration]) -> Vec<f64> {
+    let count = |second: u64| ended.iter().filter(|at| at.as_secs() == second).count() as f64;
+    (0..THROUGHPUT_S).map(count).collect()
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn throughput(order: &Order, row: &mut Row) -> Result<()> {
@@ -291,9 +305,9 @@ fn throughput(order: &Order, row: &mut Row) -> Result<()> {
             .and_then(dummy)
             .context("a drawn fault")?
     };
-    row.control_runs_per_s = Some(rate(order, vec![line])?.0);
+    row.control_runs_per_s = rate(order, vec![line])?.0;
     let (real, outcomes) = rate(order, Vec::new())?;
-    row.faults_per_s = Some(real);
+    row.faults_per_s = mean(&real);
     row.outcomes = outcomes;
     Ok(())
 }
@@ -356,7 +370,7 @@ pub fn measure(
             instructions: 0,
             reachable: 0.0,
             reachable_step: 0.0,
-            control_runs_per_s: None,
+            control_runs_per_s: Vec::new(),
             faults_per_s: None,
             outcomes: std::collections::BTreeMap::new(),
         };
@@ -388,66 +402,133 @@ fn ratios(row: &Row) -> Vec<f64> {
         .collect()
 }
 
+/// Everything before a program goes but planting.
+fn starts(row: &Row) -> Vec<f64> {
+    let both = row.setup.iter().zip(&row.plant);
+    both.map(|(setup, plant)| setup - plant).collect()
+}
+
 fn cell(value: Option<f64>, unit: f64, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{:.digits$}", value / unit))
+}
+
+/// A kind of row: one a program, and the median of the programs.
+struct Kind {
+    key: &'static str,
+    what: &'static str,
+    unit: &'static str,
+    /// What a program's value is made from, each list resampled on its own.
+    lists: fn(&Row) -> Vec<Vec<f64>>,
+    value: fn(&[Vec<f64>]) -> Option<f64>,
+    /// Counted once of programs that never change: nothing of it varies.
+    exact: bool,
+}
+
+const KINDS: [Kind; 7] = [
+    Kind {
+        key: "armed",
+        what: "armed, not yet fired target over bare, CPU time",
+        unit: "",
+        lists: |row| vec![ratios(row)],
+        value: |lists| median(&lists[0]),
+        exact: false,
+    },
+    Kind {
+        key: "plant",
+        what: "planting",
+        unit: "ms",
+        lists: |row| vec![row.plant.iter().map(|ns| ns / 1e6).collect()],
+        value: |lists| median(&lists[0]),
+        exact: false,
+    },
+    Kind {
+        key: "start",
+        what: "sandbox and start",
+        unit: "ms",
+        lists: |row| vec![starts(row).iter().map(|ns| ns / 1e6).collect()],
+        value: |lists| median(&lists[0]),
+        exact: false,
+    },
+    Kind {
+        key: "count",
+        what: "count pass over bare, CPU time",
+        unit: "",
+        lists: |row| vec![row.count.clone(), row.bare.clone()],
+        value: |lists| Some(median(&lists[0])? / median(&lists[1])?),
+        exact: false,
+    },
+    Kind {
+        key: "reach",
+        what: "reachable share of executed instructions, without int3",
+        unit: "%",
+        lists: |row| vec![vec![row.reachable * 100.0]],
+        value: |lists| lists[0].first().copied(),
+        exact: true,
+    },
+    Kind {
+        key: "reach-step",
+        what: "the same, with single steps",
+        unit: "%",
+        lists: |row| vec![vec![row.reachable_step * 100.0]],
+        value: |lists| lists[0].first().copied(),
+        exact: true,
+    },
+    Kind {
+        key: "runs",
+        what: "runs a second, armed and never reached",
+        unit: "/s",
+        lists: |row| vec![row.control_runs_per_s.clone()],
+        value: |lists| mean(&lists[0]),
+        exact: false,
+    },
+];
+
+impl Kind {
+    fn row(
+        &self,
+        key: String,
+        what: String,
+        programs: &[&Row],
+        rng: &mut Rng,
+    ) -> Option<published::Row> {
+        let lists: Vec<Vec<Vec<f64>>> = programs.iter().map(|row| (self.lists)(row)).collect();
+        let each = lists.first()?.len();
+        let all: Vec<&[f64]> = lists.iter().flatten().map(Vec::as_slice).collect();
+        let found = estimate(&all, rng, |drawn| {
+            let values: Option<Vec<f64>> = drawn.chunks(each).map(self.value).collect();
+            median(&values?)
+        })?;
+        if self.exact {
+            return Some(published::Row::exactly(
+                key,
+                what,
+                results::digits(found.value),
+                self.unit,
+            ));
+        }
+        results::row(key, what, self.unit, Some(found))
+    }
 }
 
 /// What is kept in `results/`: medians over programs, and each program's own.
 #[must_use]
 pub fn rows(report: &InjectReport) -> Vec<published::Row> {
+    let mut rng = Rng::new(report.seed);
     let measured: Vec<&Row> = report
         .rows
         .iter()
         .filter(|row| row.error.is_none())
         .collect();
     let mut rows = Vec::new();
-    let mut add = |key: &str, what: &str, unit: &str, of: &dyn Fn(&Row) -> Option<f64>| {
-        let values: Vec<(&str, f64)> = measured
-            .iter()
-            .filter_map(|row| Some((row.program.as_str(), of(row)?)))
-            .collect();
-        let all: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-        let summed = median(&all).map(|value| {
-            (
-                key.to_owned(),
-                format!("{what}, median of the programs"),
-                value,
-            )
-        });
-        let each = values
-            .iter()
-            .map(|(name, value)| (format!("{key}.{name}"), format!("{name}: {what}"), *value));
-        for (key, what, value) in summed.into_iter().chain(each) {
-            rows.push(published::Row::new(key, what, results::digits(value), unit));
+    for kind in &KINDS {
+        let what = format!("{}, median of the programs", kind.what);
+        rows.extend(kind.row(kind.key.to_owned(), what, &measured, &mut rng));
+        for row in &measured {
+            let key = format!("{}.{}", kind.key, row.program);
+            let what = format!("{}: {}", row.program, kind.what);
+            rows.extend(kind.row(key, what, &[*row], &mut rng));
         }
-    };
-    add(
-        "armed",
-        "armed, not yet fired target over bare, CPU time",
-        "",
-        &|row| median(&ratios(row)),
-    );
-    add("plant", "planting", "ms", &|row| {
-        median(&row.plant).map(|ns| ns / 1e6)
-    });
-    add("count", "count pass over bare, CPU time", "", &|row| {
-        Some(median(&row.count)? / median(&row.bare)?)
-    });
-    add(
-        "reach",
-        "reachable share of executed instructions, without int3",
-        "%",
-        &|row| Some(row.reachable * 100.0),
-    );
-    add("reach-step", "the same, with single steps", "%", &|row| {
-        Some(row.reachable_step * 100.0)
-    });
-    add(
-        "runs",
-        "runs a second, armed and never reached",
-        "/s",
-        &|row| row.control_runs_per_s,
-    );
+    }
     let (same, all) = report.exact;
     if let (Ok(same), Ok(all)) = (u64::try_from(same), u64::try_from(all))
         && all > 0
@@ -488,12 +569,7 @@ pub fn render(report: &InjectReport) -> String {
         .filter(|row| row.error.is_none())
         .map(|row| {
             let ratios = ratios(row);
-            let rest: Vec<f64> = row
-                .setup
-                .iter()
-                .zip(&row.plant)
-                .map(|(s, p)| s - p)
-                .collect();
+            let rest = starts(row);
             let bare = median(&row.bare);
             vec![
                 row.program.clone(),
@@ -508,7 +584,7 @@ pub fn render(report: &InjectReport) -> String {
                 cell(Some(row.reachable * 100.0), 1.0, 2),
                 cell(Some(row.reachable_step * 100.0), 1.0, 2),
                 cell(Some(row.instructions as f64), 1e6, 1),
-                cell(row.control_runs_per_s, 1.0, 1),
+                cell(mean(&row.control_runs_per_s), 1.0, 1),
                 cell(row.faults_per_s, 1.0, 1),
             ]
         })
@@ -550,7 +626,7 @@ pub fn render(report: &InjectReport) -> String {
         ),
         (
             "armed runs a second",
-            all(&|r| r.control_runs_per_s),
+            all(&|r| mean(&r.control_runs_per_s)),
             ">= 35 at 50 ms on 2 CPUs",
         ),
     ] {
@@ -585,4 +661,62 @@ pub fn render(report: &InjectReport) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What varies has an interval; what was counted says so; a program that was not measured has no row.
+    #[test]
+    fn each_row_has_an_interval_or_says_that_it_is_exact() {
+        let row = |program: &str, rounds: usize| Row {
+            program: program.to_owned(),
+            error: None,
+            bare: (0..rounds).map(|at| 100.0 + at as f64).collect(),
+            armed: (0..rounds).map(|at| 103.0 - at as f64).collect(),
+            plant: (0..rounds).map(|at| 1e6 + at as f64).collect(),
+            setup: Vec::new(),
+            count: vec![200.0; rounds],
+            instructions: 1,
+            reachable: 0.999,
+            reachable_step: 1.0,
+            control_runs_per_s: Vec::new(),
+            faults_per_s: None,
+            outcomes: std::collections::BTreeMap::new(),
+        };
+        let report = InjectReport {
+            bench: "inject".to_owned(),
+            machine: crate::tests::machine(),
+            rounds: 3,
+            seed: 1,
+            rows: vec![row("gzip", 3), row("grep", 3)],
+            exact: (4, 4),
+            different: Vec::new(),
+            complete: true,
+        };
+        let rows = rows(&report);
+        let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
+        assert!(
+            keys.contains(&"armed") && keys.contains(&"count.grep"),
+            "{keys:?}"
+        );
+        assert!(!keys.iter().any(|key| key.starts_with("runs")), "{keys:?}");
+        for row in &rows {
+            let within = row.low.zip(row.high).is_some();
+            assert_eq!(within, !row.exact, "{row:?}");
+            assert_eq!(row.exact, row.key.starts_with("reach"), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn ends_are_counted_by_the_second() {
+        let ms = |ms: &[u64]| {
+            ms.iter()
+                .map(|ms| Duration::from_millis(*ms))
+                .collect::<Vec<_>>()
+        };
+        let found = by_second(&ms(&[10, 999, 1000, 7999, 8001]));
+        assert_eq!(found, [2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    }
 }

@@ -39,6 +39,7 @@
 //! Not covered: hardware counters. Where the published system used them, the table says
 //! "not measurable here".
 
+pub mod cc_memory;
 pub mod column;
 pub mod guest;
 pub mod host;

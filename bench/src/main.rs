@@ -22,8 +22,8 @@ use steadfast_bench::product::Product;
 use steadfast_bench::spec::SpecReport;
 use steadfast_bench::suites::{flips, python, slurm};
 use steadfast_bench::{
-    inject, later, memory, micro, model, repair, reproduce, rest, sei, sei_alarms, sei_servers,
-    sei_tables, spec, start, touch,
+    cc_memory, inject, later, memory, micro, model, repair, reproduce, rest, sei, sei_alarms,
+    sei_servers, sei_tables, spec, start, touch,
 };
 use steadfast_workloads::ALL;
 
@@ -158,6 +158,7 @@ fn show(files: &[PathBuf]) -> Result<Outcome> {
         "repair" => repair::render(&serde_json::from_value(value.clone())?),
         "memory" => memory::render(&serde_json::from_value(value.clone())?),
         "inject" => inject::render(&serde_json::from_value(value.clone())?),
+        "cc-memory" => cc_memory::render(&serde_json::from_value(value.clone())?),
         "later" => later::render(&serde_json::from_value(value.clone())?),
         "rest" => rest::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),

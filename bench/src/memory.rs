@@ -2,7 +2,8 @@
 //!
 //! A guest fills memory, says so and waits; then the proportional set size (PSS) of every process
 //! of the group, the launcher included, is summed. PSS counts a shared page once over its sharers,
-//! so the sum is what the group takes from the machine. See smaps_rollup in proc(5).
+//! so the sum is what the group takes from the machine. Copies and replicas take turns; a row has a reading of each a round, and its value
+//! is the median of what a round's replicas take more than its copies. See smaps_rollup in proc(5).
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,12 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use steadfast_report::published;
+use steadfast_workloads::inputs::Rng;
 
 use crate::guest;
 use crate::machine::Machine;
 use crate::results;
 use crate::sample::Runner;
-use crate::stats::Estimate;
+use crate::stats::{Estimate, estimate, median, median_estimate};
 use crate::table;
 use crate::verdict::Promise;
 
@@ -34,23 +36,51 @@ pub struct Footprint {
     pub rss: u64,
 }
 
-/// One row: copies and replicas side by side.
+/// One row: copies and replicas side by side, a reading of each a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub mib: usize,
     pub replicas: u8,
-    pub copies: Option<Footprint>,
-    pub protected: Option<Footprint>,
+    pub copies: Vec<Footprint>,
+    pub protected: Vec<Footprint>,
     pub errors: Vec<String>,
 }
 
 impl Row {
-    /// MiB that each replica takes more than a copy.
-    fn added_per_replica(&self) -> Option<f64> {
-        let (copies, protected) = (self.copies?, self.protected?);
-        let added = protected.pss as f64 - copies.pss as f64;
-        Some(added / 1024.0 / f64::from(self.replicas))
+    /// MiB that each replica takes more than a copy, by round.
+    fn added_per_replica(&self) -> Vec<f64> {
+        let added = |(copies, protected): (&Footprint, &Footprint)| {
+            (protected.pss as f64 - copies.pss as f64) / 1024.0 / f64::from(self.replicas)
+        };
+        self.copies.iter().zip(&self.protected).map(added).collect()
     }
+
+    fn read(
+        &mut self,
+        job: &steadfast_workloads::Invocation,
+        wrapper: &[OsString],
+        runner: &Runner,
+    ) -> Result<()> {
+        let copies: Vec<_> = (0..self.replicas)
+            .map(|_| job.command())
+            .collect::<std::io::Result<_>>()
+            .context("copies")?;
+        let copies = footprint(copies, runner).context("copies")?;
+        let protected = footprint(vec![job.command_under(wrapper)?], runner).context("replicas")?;
+        self.copies.push(copies);
+        self.protected.push(protected);
+        Ok(())
+    }
+}
+
+/// The worst median of some rows, resampled together.
+fn worst<'a>(rows: impl Iterator<Item = &'a Row>, rng: &mut Rng) -> Option<Estimate> {
+    let lists: Vec<Vec<f64>> = rows.map(Row::added_per_replica).collect();
+    let lists: Vec<&[f64]> = lists.iter().map(Vec::as_slice).collect();
+    estimate(&lists, rng, |lists| {
+        let medians: Option<Vec<f64>> = lists.iter().map(|list| median(list)).collect();
+        medians?.into_iter().reduce(f64::max)
+    })
 }
 
 /// The whole result, as it is written to a file.
@@ -58,11 +88,13 @@ impl Row {
 pub struct MemoryReport {
     pub bench: String,
     pub machine: Machine,
+    pub rounds: usize,
+    pub seed: u64,
     pub rows: Vec<Row>,
     pub promises: Vec<Promise>,
 }
 
-/// Measures 1 to 3 replicas at the given sizes.
+/// Measures 1 to 3 replicas at the given sizes, so many times each.
 ///
 /// # Errors
 /// When the guest does not build.
@@ -70,88 +102,66 @@ pub fn measure(
     runner: &Runner,
     guests: &Path,
     sizes_mib: &[usize],
+    rounds: usize,
+    seed: u64,
     machine: Machine,
     mut step: impl FnMut(&str),
 ) -> Result<MemoryReport> {
     let program = guest::build(guests, "hold")?;
-    let mut rows = Vec::new();
-    for &mib in sizes_mib {
-        for replicas in 1..=3_u8 {
+    let mut rows: Vec<Row> = sizes_mib
+        .iter()
+        .flat_map(|&mib| {
+            (1..=3).map(move |replicas| Row {
+                mib,
+                replicas,
+                copies: Vec::new(),
+                protected: Vec::new(),
+                errors: Vec::new(),
+            })
+        })
+        .collect();
+    for round in 1..=rounds {
+        for row in rows.iter_mut().filter(|row| row.errors.is_empty()) {
             if runner.interrupted() {
                 break;
             }
-            step(&format!("memory: {mib} MiB, {replicas} replicas"));
+            let (mib, replicas) = (row.mib, row.replicas);
+            step(&format!(
+                "memory: round {round} of {rounds}, {mib} MiB, {replicas} replicas"
+            ));
             let job = guest::invocation(&program, &[&mib.to_string()]);
-            let wrapper =
-                runner
-                    .product
-                    .wrapper(replicas, runner.cpus(), &[], &runner.files(false));
-            let mut row = Row {
-                mib,
-                replicas,
-                copies: None,
-                protected: None,
-                errors: Vec::new(),
-            };
-            let one = || job.command();
-            match (0..replicas)
-                .map(|_| one())
-                .collect::<std::io::Result<Vec<_>>>()
-            {
-                Ok(commands) => match footprint(commands, runner) {
-                    Ok(found) => row.copies = Some(found),
-                    Err(error) => row.errors.push(format!("copies: {error:#}")),
-                },
-                Err(error) => row.errors.push(format!("copies: {error}")),
+            let files = runner.files(false);
+            let wrapper = runner.product.wrapper(replicas, runner.cpus(), &[], &files);
+            if let Err(error) = row.read(&job, &wrapper, runner) {
+                row.errors.push(format!("{error:#}"));
             }
-            match protected(&job, &wrapper, runner) {
-                Ok(found) => row.protected = Some(found),
-                Err(error) => row.errors.push(format!("replicas: {error:#}")),
-            }
-            rows.push(row);
         }
     }
-    let promises = promises(&rows);
+    let promises = promises(&rows, seed);
     Ok(MemoryReport {
         bench: "memory".to_owned(),
         machine,
+        rounds,
+        seed,
         rows,
         promises,
     })
 }
 
-fn promises(rows: &[Row]) -> Vec<Promise> {
-    // One row is one reading of a number that does not vary; the worst row is judged.
-    let worst = rows
-        .iter()
-        .filter(|row| row.replicas > 1)
-        .filter_map(Row::added_per_replica)
-        .reduce(f64::max);
-    let exact = worst.map(|value| Estimate {
-        value,
-        low: value,
-        high: value,
-        rounds: 1,
-    });
+fn promises(rows: &[Row], seed: u64) -> Vec<Promise> {
+    // The worst row is judged.
+    let several = rows.iter().filter(|row| row.replicas > 1);
     let promise = Promise::at_most(
         "memory of a replica above that of a copy, worst row",
         "MiB",
         4.0,
         0.0,
-        exact,
+        worst(several, &mut Rng::new(seed)),
     );
     if rows.iter().any(|row| !row.errors.is_empty()) {
         return vec![promise.pending("some rows failed")];
     }
     vec![promise]
-}
-
-fn protected(
-    job: &steadfast_workloads::Invocation,
-    wrapper: &[OsString],
-    runner: &Runner,
-) -> Result<Footprint> {
-    footprint(vec![job.command_under(wrapper)?], runner)
 }
 
 /// Starts the commands, waits until each says "ready", adds up what they and their descendants
@@ -272,17 +282,12 @@ fn descendants(roots: Vec<u32>) -> Result<Vec<u32>> {
 /// What is kept in `results/`: the worst size of each number of replicas.
 #[must_use]
 pub fn rows(report: &MemoryReport) -> Vec<published::Row> {
+    let mut rng = Rng::new(report.seed);
     (1..=8)
         .filter_map(|n| {
-            let all = report.rows.iter().filter(|row| row.replicas == n);
-            let worst = all.filter_map(Row::added_per_replica).reduce(f64::max)?;
+            let sizes = report.rows.iter().filter(|row| row.replicas == n);
             let what = format!("memory of a replica beside that of a copy, {n} replicas");
-            Some(published::Row::new(
-                format!("n{n}"),
-                what,
-                results::digits(worst),
-                "MiB",
-            ))
+            results::row(format!("n{n}"), what, "MiB", worst(sizes, &mut rng))
         })
         .collect()
 }
@@ -290,20 +295,29 @@ pub fn rows(report: &MemoryReport) -> Vec<published::Row> {
 /// The report as text.
 #[must_use]
 pub fn render(report: &MemoryReport) -> String {
+    let mut rng = Rng::new(report.seed);
     let mut rows = Vec::new();
     for row in &report.rows {
-        let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
-        let cells = |found: Option<Footprint>| match found {
-            Some(found) => [found.processes.to_string(), mib(found.pss), mib(found.rss)],
-            None => ["error", "-", "-"].map(str::to_owned),
+        let middle = |found: &[Footprint], of: fn(&Footprint) -> u64| {
+            let values: Vec<f64> = found
+                .iter()
+                .map(|found| of(found) as f64 / 1024.0)
+                .collect();
+            median(&values).map_or("-".to_owned(), |mib| format!("{mib:.1}"))
         };
         let mut line = vec![format!("{} MiB, N = {}", row.mib, row.replicas)];
-        line.extend(cells(row.copies));
-        line.extend(cells(row.protected));
-        line.push(
-            row.added_per_replica()
-                .map_or("-".to_owned(), |mib| format!("{mib:+.2}")),
-        );
+        for found in [&row.copies, &row.protected] {
+            line.push(match found.last() {
+                Some(found) => found.processes.to_string(),
+                None => "error".to_owned(),
+            });
+            line.push(middle(found, |found| found.pss));
+            line.push(middle(found, |found| found.rss));
+        }
+        let added = median_estimate(&row.added_per_replica(), &mut rng);
+        line.push(added.map_or("-".to_owned(), |found| {
+            format!("{:+.2} [{:.2}, {:.2}]", found.value, found.low, found.high)
+        }));
         rows.push(line);
     }
     let header = [
@@ -317,7 +331,7 @@ pub fn render(report: &MemoryReport) -> String {
         "added per replica",
     ];
     let mut out = report.machine.render();
-    out += "MiB of N copies, then of N replicas with their launcher; PSS is what the group takes from the machine\n\n";
+    out += "MiB of N copies, then of N replicas with their launcher, medians; PSS is what the group takes from the machine\n\n";
     out += &table::render(&header, &rows);
     out.push('\n');
     for row in &report.rows {

@@ -39,14 +39,14 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// The median of a list, with its interval.
 #[must_use]
 pub fn median_estimate(values: &[f64], rng: &mut Rng) -> Option<Estimate> {
-    bootstrap(&[values], rng, |lists| median(&lists[0]))
+    estimate(&[values], rng, |lists| median(&lists[0]))
 }
 
 /// The geometric mean of the medians of several lists of ratios, with its interval: each list is
 /// resampled on its own, because each program had its own rounds.
 #[must_use]
 pub fn geometric_mean_estimate(lists: &[&[f64]], rng: &mut Rng) -> Option<Estimate> {
-    bootstrap(lists, rng, |lists| {
+    estimate(lists, rng, |lists| {
         let medians: Option<Vec<f64>> = lists.iter().map(|list| median(list)).collect();
         geometric_mean(&medians?)
     })
@@ -59,7 +59,9 @@ pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
 }
 
-fn bootstrap(
+/// Any statistic of several lists, each resampled on its own, with its interval.
+#[must_use]
+pub fn estimate(
     lists: &[&[f64]],
     rng: &mut Rng,
     statistic: impl Fn(&[Vec<f64>]) -> Option<f64>,

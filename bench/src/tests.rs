@@ -128,7 +128,7 @@ fn program(name: &str, n2: &[Option<f64>], failures: &[&str]) -> Program {
     }
 }
 
-fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     Machine {
         cpu: "a CPU".to_owned(),
         cores: 2,

@@ -548,5 +548,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         Err(format!("no verdict: {text}").into())
     }));
     trials.extend(crate::denied::trials());
+    trials.extend(crate::install::trials());
     trials
 }

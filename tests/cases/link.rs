@@ -403,10 +403,84 @@ fn no_library() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What was hardened cannot be read from what the linker has written: the program is refused and taken away. Another compiler's object has
+/// nothing to read, and is welcome.
+fn unreadable() -> Result<(), Failed> {
+    let dir = folder(
+        "unreadable",
+        &[
+            (
+                "main.c",
+                include_str!("../../cc/tests/programs/link/unreadable/main.c"),
+            ),
+            (
+                "other.s",
+                include_str!("../../cc/tests/programs/link/unreadable/other.s"),
+            ),
+        ],
+    )?;
+    for section in ["none", "whole", "damaged", "short", "newer"] {
+        let object = dir.join(format!("{section}.o"));
+        let assembled = Command::new("clang-19")
+            .args(["-c", &format!("-Wa,--defsym,{section}=1")])
+            .arg(dir.join("other.s"))
+            .arg("-o")
+            .arg(&object)
+            .status()?;
+        if !assembled.success() {
+            return Err(format!("{section}: {assembled}").into());
+        }
+    }
+    let out = dir.join("main");
+    let cases: [(&str, &[&str]); 6] = [
+        ("none.o", &[]),
+        ("whole.o", &[]),
+        (
+            "damaged.o",
+            &["not linked", r#"found "F\tf"#, "compile all"],
+        ),
+        ("short.o", &["not linked", r#"found "A\tf"#, "compile all"]),
+        ("newer.o", &["not linked", r#"found "Z\tf"#, "compile all"]),
+        (
+            "-Wl,--oformat=binary",
+            &[
+                "not linked",
+                "no program or object",
+                "fix:   let the linker",
+            ],
+        ),
+    ];
+    for (what, words) in cases {
+        let operand = if what.starts_with('-') {
+            PathBuf::from(what)
+        } else {
+            dir.join(what)
+        };
+        let ran = compiler(true, false)
+            .args(["-O1", "-fuse-ld=lld", "-Wl,--no-gc-sections"])
+            .arg(dir.join("main.c"))
+            .arg(operand)
+            .arg("-o")
+            .arg(&out)
+            .output()?;
+        let status = i32::from(!words.is_empty());
+        ended(&ran, status, words, &[])?;
+        if words.is_empty() {
+            ended(&run(&out, &[])?, 0, &[], &["steadfast"])?;
+            std::fs::remove_file(&out)?;
+        } else if out.exists() {
+            return Err(format!("{what}: the refused program is there").into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 type Check = fn() -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Check); 12] = [
+    let tests: [(&str, Check); 13] = [
+        ("unreadable", unreadable),
         ("archive", archive),
         ("weak_alias", weak_alias),
         ("chosen", chosen),

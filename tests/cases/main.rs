@@ -38,6 +38,7 @@ mod faults;
 mod frames;
 mod guests;
 mod harden;
+mod install;
 mod kills;
 mod late;
 mod later;

@@ -11,6 +11,8 @@ const TEST_LINES_MAX: usize = 600;
 
 /// What begins a public item, and the attributes of those that are named elsewhere than in Rust.
 const ITEMS: [&str; 7] = ["fn", "struct", "enum", "const", "static", "trait", "type"];
+/// What may stand in front of `fn`. `const` is an item of its own as well: what follows it tells.
+const QUALIFIERS: [&str; 5] = ["const", "async", "unsafe", "extern", "C"];
 const EXPORTS: [&str; 4] = [
     "#[unsafe(no_mangle)]",
     "#[no_mangle]",
@@ -54,13 +56,10 @@ pub(crate) fn unnamed(rust: &Pages) -> Vec<Complaint> {
     for (file, text) in rust {
         let mut attribute = false;
         for (at, line) in text.lines().enumerate() {
-            let item = line.trim_start().strip_prefix("pub ").and_then(|rest| {
-                let found = words(rest);
-                let kind = found
-                    .iter()
-                    .position(|word| ITEMS.contains(&word.as_str()))?;
-                found.get(kind + 1).cloned()
-            });
+            let item = line
+                .trim_start()
+                .strip_prefix("pub ")
+                .and_then(|rest| name_of(&words(rest)));
             if let Some(item) = item.filter(|item| !attribute && named[item] == 1) {
                 let why = format!("nobody names {item}");
                 complaints.push(complaint(file, at + 1, why));
@@ -109,6 +108,22 @@ fn kebab(name: &str) -> String {
     out
 }
 
+/// The name of a public item, from the words behind `pub`.
+fn name_of(words: &[String]) -> Option<String> {
+    let qualified = |word: &&String| QUALIFIERS.contains(&word.as_str());
+    let behind = words.iter().skip_while(qualified).next();
+    let kind = if behind.is_some_and(|word| word == "fn") {
+        words.iter().position(|word| word == "fn")
+    } else {
+        words.iter().position(|word| ITEMS.contains(&word.as_str()))
+    }?;
+    // `static mut NAME`.
+    words[kind + 1..]
+        .iter()
+        .find(|word| *word != "mut")
+        .cloned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,7 +152,7 @@ mod tests {
         let found = unnamed(&pages(&[
             (
                 "a.rs",
-                "pub fn alone() {}\npub const fn used() {}\npub const fn idle() {}\n#[no_mangle]\npub fn out() {}\n",
+                "pub fn alone() {}\npub const fn used() {}\n#[no_mangle]\npub fn out() {}\n",
             ),
             ("b.rs", "fn f() { used() } // alone\n"),
         ]));
@@ -145,6 +160,20 @@ mod tests {
             found,
             [complaint("a.rs", 1, "nobody names alone".to_owned())]
         );
+        for item in [
+            "pub const fn idle() {}",
+            "pub unsafe fn idle() {}",
+            "pub async fn idle() {}",
+            "pub const unsafe fn idle() {}",
+            "pub unsafe extern \"C\" fn idle() {}",
+            "pub const idle: u8 = 0;",
+            "pub static mut idle: u8 = 0;",
+            "pub unsafe trait idle {}",
+        ] {
+            let found = unnamed(&pages(&[("a.rs", item)]));
+            let why = "nobody names idle".to_owned();
+            assert_eq!(found, [complaint("a.rs", 1, why)], "{item}");
+        }
         let long = "\n".repeat(601);
         let found = long_tests(&pages(&[("a/tests/b.rs", &long), ("a/b.rs", &long)]));
         assert_eq!(found.len(), 1, "{found:?}");

@@ -157,6 +157,8 @@ pub(crate) enum Action {
         #[arg(long, default_value_t = 2000)]
         runs: usize,
     },
+    /// What the runtime of `steadfast cc` keeps for a thread
+    CcMemory,
     /// A handler whose second run comes later (--validate=async), beside the other ways: cost, response time, lag
     Later {
         /// Multiplies how many events are handled

@@ -8,8 +8,8 @@ use steadfast_bench::machine::Machine;
 use steadfast_bench::product::Product;
 use steadfast_bench::sample::Runner;
 use steadfast_bench::{
-    inject, later, memory, micro, repair, rest, sei, sei_alarms, sei_builds, sei_servers,
-    sei_tables, servers, start, touch, trees,
+    cc_memory, inject, later, memory, micro, repair, rest, sei, sei_alarms, sei_builds,
+    sei_servers, sei_tables, servers, start, touch, trees,
 };
 use steadfast_workloads::Store;
 use steadfast_workloads::servers::SERVERS;
@@ -93,7 +93,9 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             )
         }
         Action::Memory { mib } => {
-            let report = memory::measure(&runner, &guests, mib, machine, |step| says.say(step))?;
+            let (rounds, seed) = (common.pairs, common.seed);
+            let say = |step: &str| says.say(step);
+            let report = memory::measure(&runner, &guests, mib, rounds, seed, machine, say)?;
             Ok(
                 Outcome::new(&report, memory::render(&report), !runner.interrupted())?
                     .keeping(memory::rows(&report)),
@@ -193,6 +195,15 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 |step| says.say(step),
             )?;
             Outcome::new(&report, rest::render(&report), !runner.interrupted())
+        }
+        Action::CcMemory => {
+            let (rounds, seed) = (common.pairs, common.seed);
+            let say = |step: &str| says.say(step);
+            let report = cc_memory::measure(&Product::find(), &guests, rounds, seed, machine, say)?;
+            Ok(
+                Outcome::new(&report, cc_memory::render(&report), !runner.interrupted())?
+                    .keeping(cc_memory::rows(&report)),
+            )
         }
         Action::Later { scale } => {
             let report = later::measure(

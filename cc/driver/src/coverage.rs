@@ -6,8 +6,11 @@
 //! Invariants
 //!  1. A refused construct, or a function without hardened code, on a way from a handler is an error with the whole way.
 //!  2. What only pointers may lead to is counted, not refused: the runtime stops there, by name.
+//!  3. Each line is understood whole, or the program's coverage is an error: a line that were passed over could be the one
+//!     that keeps a program from being linked.
 //!
-//! Not covered: code that a shared library calls back; it is not hardened, and its stores are not logged.
+//! Not covered: code that a shared library calls back; it is not hardened, and its stores are not logged. A line whose damage leaves
+//! another line of the same form: there is no checksum.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -20,6 +23,11 @@ use steadfast_integrity::exit::Own;
 
 /// The section; cc/pass/report.cpp writes it.
 const SECTION: &str = ".steadfast.cov";
+
+/// Words for a call: those of `wordOf` (cc/pass/config.cpp), and `weak`.
+const CLASSES: [&str; 9] = [
+    "hardened", "local", "pure", "once", "defer", "wrap", "native", "refuse", "weak",
+];
 
 /// A program whose coverage cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +54,32 @@ pub enum CoverageError {
         /// Which.
         path: PathBuf,
     },
+    /// Its section is not as the pass of this version writes it.
+    #[error("{path}: section .steadfast.cov must be what this version's pass writes, found {line}")]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is in its place.
+        line: Damage,
+    },
+}
+
+/// A place of the section that is no line of the pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Its number, from 1.
+    line: usize,
+    /// What is there.
+    found: String,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Whatever the file is, it does not fill the screen.
+        const SHOWN: usize = 60;
+        let found: String = self.found.chars().take(SHOWN).collect();
+        write!(to, "{found:?} in line {}", self.line)
+    }
 }
 
 impl Advise for CoverageError {
@@ -59,6 +93,9 @@ impl Advise for CoverageError {
                 format!("name a program or object in place of {}", path.display())
             }
             Self::NoSection { .. } => "build it with CC='steadfast cc'".to_owned(),
+            Self::Damaged { .. } => {
+                "compile all its files again, with one version of `steadfast cc`".to_owned()
+            }
         }))
     }
 }
@@ -201,7 +238,7 @@ impl Coverage {
     /// Reads a program or object.
     ///
     /// # Errors
-    /// When there is no file, no ELF, or nothing of ours in it.
+    /// When there is no file, no ELF, nothing of ours in it, or a line in it that the pass does not write.
     pub fn read(path: &Path) -> Result<Self, CoverageError> {
         let bytes = std::fs::read(path).map_err(|source| CoverageError::Unreadable {
             path: path.to_owned(),
@@ -220,99 +257,145 @@ impl Coverage {
             path: path.to_owned(),
             source,
         })?;
-        Ok(Self::parse(&String::from_utf8_lossy(data)))
+        Self::parse(&String::from_utf8_lossy(data)).map_err(|line| CoverageError::Damaged {
+            path: path.to_owned(),
+            line,
+        })
     }
 
-    /// Reads lines of the pass. What it does not know is of a newer pass, and ignored.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
+    /// The same of a program that was just linked; nothing where no file of it was compiled by `steadfast cc`.
+    ///
+    /// # Errors
+    /// As [`Self::read`], but for what has no section: another compiler's objects may be all there is.
+    pub fn of_linked(path: &Path) -> Result<Option<Self>, CoverageError> {
+        match Self::read(path) {
+            Ok(all) => Ok(Some(all)),
+            Err(CoverageError::NoSection { .. }) => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Reads lines of the pass.
+    ///
+    /// # Errors
+    /// With the first line that is none.
+    pub fn parse(text: &str) -> Result<Self, Damage> {
         let mut all = Self::default();
         let mut module = String::new();
-        for line in text.lines() {
-            let fields: Vec<&str> = line.trim_start_matches('\0').split('\t').collect();
-            let own = |i: usize| fields.get(i).map(|s| (*s).to_owned()).unwrap_or_default();
-            match fields[..] {
-                ["M", file] => {
-                    file.clone_into(&mut module);
-                    all.modules.insert(file.to_owned());
-                }
-                ["K", dup, crc] => {
-                    all.kept.insert(module.clone(), format!("{dup},{crc}"));
-                }
-                ["P", "sei"] => {
-                    all.sei.insert(module.clone());
-                }
-                ["Y", "async"] => {
-                    all.later.insert(module.clone());
-                }
-                ["V", name, how, bytes] => {
-                    let bytes = bytes.parse().unwrap_or_default();
-                    all.objects.insert(name.to_owned(), (how.to_owned(), bytes));
-                }
-                ["H", id, kind, at] => {
-                    let handler = Handler {
-                        name: id.rsplit(':').next().unwrap_or(id).to_owned(),
-                        kind: kind.to_owned(),
-                        at: at.to_owned(),
-                    };
-                    all.handlers.insert(id.to_owned(), handler);
-                }
-                ["F", id, at, logged, frame, ignored, ranges, replayed, loops] => {
-                    let number = |s: &str| s.parse().unwrap_or_default();
-                    let stores = Stores {
-                        logged: number(logged),
-                        frame: number(frame),
-                        ignored: number(ignored),
-                        ranges: number(ranges),
-                        loops: number(loops),
-                        replayed_loads: number(replayed),
-                    };
-                    all.functions.insert(id.to_owned(), (at.to_owned(), stores));
-                }
-                ["C", id, ..] => {
-                    all.calls.entry(id.to_owned()).or_default().insert(Call {
-                        callee: own(2),
-                        class: own(3),
-                        at: own(4),
-                    });
-                }
-                ["I", id, at] => {
-                    all.indirect
-                        .entry(id.to_owned())
-                        .or_default()
-                        .insert(at.to_owned());
-                }
-                ["B", name] => {
-                    all.library.insert(name.to_owned());
-                }
-                ["K", name] => {
-                    all.named.insert(name.to_owned());
-                }
-                ["N", name] => {
-                    all.present.insert(name.to_owned());
-                }
-                ["A", id] => {
-                    all.by_pointer.insert(id.to_owned());
-                }
-                ["S", alias, id] => {
-                    all.aliases.insert(alias.to_owned(), id.to_owned());
-                }
-                ["R", id, what, at] => {
-                    all.refused
-                        .entry(id.to_owned())
-                        .or_default()
-                        .insert((what.to_owned(), at.to_owned()));
-                }
-                ["L", at, what] => {
-                    all.lines
-                        .entry(at.to_owned())
-                        .or_default()
-                        .insert(what.to_owned());
-                }
-                _ => {}
+        let mut lines = 0;
+        for (at, line) in text.split_inclusive('\n').enumerate() {
+            // A section may be filled up in front of the next module's.
+            let line = line.trim_start_matches('\0');
+            if line.is_empty() {
+                continue;
+            }
+            lines = at + 1;
+            let whole = line
+                .strip_suffix('\n')
+                .and_then(|line| all.take(&mut module, line));
+            if whole.is_none() {
+                return Err(Damage {
+                    line: lines,
+                    found: line.to_owned(),
+                });
             }
         }
-        all
+        if all.modules.is_empty() {
+            return Err(Damage {
+                line: lines + 1,
+                found: "no module".to_owned(),
+            });
+        }
+        Ok(all)
+    }
+
+    /// Takes one line; nothing if the pass writes none such.
+    fn take(&mut self, module: &mut String, line: &str) -> Option<()> {
+        let fields: Vec<&str> = line.split('\t').collect();
+        if let ["M", file] = fields[..] {
+            file.clone_into(module);
+            self.modules.insert(file.to_owned());
+            return Some(());
+        }
+        if self.modules.is_empty() {
+            return None;
+        }
+        let number = |s: &str| s.parse::<u64>().ok();
+        match fields[..] {
+            ["K", dup @ ("dup" | "-"), crc @ ("crc" | "-")] => {
+                self.kept.insert(module.clone(), format!("{dup},{crc}"));
+            }
+            ["P", "sei"] => {
+                self.sei.insert(module.clone());
+            }
+            ["Y", "async"] => {
+                self.later.insert(module.clone());
+            }
+            ["D", functions, checks] => {
+                number(functions)?;
+                number(checks)?;
+            }
+            ["V", name, how @ ("dup" | "crc"), bytes] => {
+                let object = (how.to_owned(), number(bytes)?);
+                self.objects.insert(name.to_owned(), object);
+            }
+            ["H", id, kind @ ("handler" | "edge" | "local-handler"), at] => {
+                let handler = Handler {
+                    name: id.rsplit(':').next().unwrap_or(id).to_owned(),
+                    kind: kind.to_owned(),
+                    at: at.to_owned(),
+                };
+                self.handlers.insert(id.to_owned(), handler);
+            }
+            ["F", id, at, logged, frame, ignored, ranges, replayed, loops] => {
+                let stores = Stores {
+                    logged: number(logged)?,
+                    frame: number(frame)?,
+                    ignored: number(ignored)?,
+                    ranges: number(ranges)?,
+                    loops: number(loops)?,
+                    replayed_loads: number(replayed)?,
+                };
+                self.functions
+                    .insert(id.to_owned(), (at.to_owned(), stores));
+            }
+            ["C", id, callee, class, at] if CLASSES.contains(&class) => {
+                self.calls.entry(id.to_owned()).or_default().insert(Call {
+                    callee: callee.to_owned(),
+                    class: class.to_owned(),
+                    at: at.to_owned(),
+                });
+            }
+            ["I", id, at] => {
+                let places = self.indirect.entry(id.to_owned()).or_default();
+                places.insert(at.to_owned());
+            }
+            ["B", name] => {
+                self.library.insert(name.to_owned());
+            }
+            ["K", name] => {
+                self.named.insert(name.to_owned());
+            }
+            ["N", name] => {
+                self.present.insert(name.to_owned());
+            }
+            ["A", id] => {
+                self.by_pointer.insert(id.to_owned());
+            }
+            ["S", alias, id] => {
+                self.aliases.insert(alias.to_owned(), id.to_owned());
+            }
+            ["R", id, what, at] => {
+                let refused = self.refused.entry(id.to_owned()).or_default();
+                refused.insert((what.to_owned(), at.to_owned()));
+            }
+            ["L", at, what] => {
+                let said = self.lines.entry(at.to_owned()).or_default();
+                said.insert(what.to_owned());
+            }
+            _ => return None,
+        }
+        Some(())
     }
 
     /// Modules that disagree about how state is kept at rest: one would not renew what the other checks.
@@ -563,25 +646,22 @@ fn is_allocation(name: &str) -> bool {
         .any(|start| name.starts_with(start))
 }
 
-/// The error of a link, for people.
+/// The error of a link, for people: a line a gap.
 #[must_use]
 pub fn complain(program: &Path, gaps: &[Gap]) -> String {
-    let mut text = String::new();
-    for gap in gaps {
-        let _ = writeln!(
-            text,
-            "{}: error: {} is not linked: {} reaches {}",
-            gap.at,
-            program.display(),
-            gap.way.join(" -> "),
-            gap.what
-        );
-    }
-    let _ = writeln!(
-        text,
-        "  fix:   compile the function with `steadfast cc`, or give it a class in a policy: pure, once, defer, wrap: steadfast-policy(5)"
-    );
-    text
+    let lines: Vec<String> = gaps
+        .iter()
+        .map(|gap| {
+            format!(
+                "{}: error: {} is not linked: {} reaches {}",
+                gap.at,
+                program.display(),
+                gap.way.join(" -> "),
+                gap.what
+            )
+        })
+        .collect();
+    lines.join("\n")
 }
 
 impl Summary {
@@ -638,9 +718,37 @@ mod tests {
         F\ta.c:f\ta.c:9\t2\t0\t0\t0\t1\t0\nC\ta.c:f\tg\thardened\ta.c:10\nC\ta.c:f\tstrlen\tpure\ta.c:11\n\
         M\tb.c\nF\tdead\tb.c:1\t9\t9\t9\t9\t9\t0\nR\tdead\tinline assembly\tb.c:2\nL\ta.c:2\tstore, logged\n";
 
+    fn of(lines: &str) -> Coverage {
+        Coverage::parse(lines).expect("lines of the pass")
+    }
+
+    /// Each line that is passed over may be the one that names a gap.
+    #[test]
+    fn what_the_pass_does_not_write_is_refused() {
+        for (lines, line, found) in [
+            ("", 1, "no module"),
+            ("\0\0", 1, "no module"),
+            ("H\th\thandler\ta.c:1\n", 1, "H\th"),
+            ("M\ta.c\nF\tf\ta.c:1\t3\t1\t0\t1\t0\n", 2, "F\tf"),
+            ("M\ta.c\nF\tf\ta.c:1\t3\t1\t0\t1\t0\tx\n", 2, "F\tf"),
+            ("M\ta.c\nC\tf\tg\thardenet\ta.c:1\n", 2, "C\tf"),
+            ("M\ta.c\nH\th\tedges\ta.c:1\n", 2, "H\th"),
+            ("M\ta.c\nA\tf\nZ\tf\n", 3, "Z\tf"),
+            ("M\ta.c\nA\tf\nA\tg", 3, "A\tg"),
+            ("M\ta.c\nP\tsea\n", 2, "P\tsea"),
+            ("M\ta.c\nV\tcounter\tdup\t\n", 2, "V\tcounter"),
+        ] {
+            let damage = Coverage::parse(lines).expect_err(lines);
+            assert_eq!(damage.line, line, "{lines}");
+            assert!(damage.found.starts_with(found), "{damage}");
+        }
+        let filled = format!("{LINES}\0\0{LINES}\0");
+        assert_eq!(of(&filled).gaps(), of(LINES).gaps());
+    }
+
     #[test]
     fn a_missing_clone_is_a_gap_with_its_way() {
-        let gaps = Coverage::parse(LINES).gaps();
+        let gaps = of(LINES).gaps();
         assert_eq!(gaps.len(), 1);
         assert_eq!(gaps[0].at, "a.c:10");
         assert_eq!(gaps[0].way, ["h", "a.c:f"]);
@@ -654,8 +762,8 @@ mod tests {
     #[test]
     fn what_no_handler_reaches_is_no_gap() {
         let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\n");
-        assert_eq!(Coverage::parse(&all).gaps(), []);
-        let sum = Coverage::parse(&all).summary();
+        assert_eq!(of(&all).gaps(), []);
+        let sum = of(&all).summary();
         assert_eq!((sum.functions_reached, sum.functions_hardened), (3, 4));
         assert_eq!(sum.stores.logged, 5);
         assert_eq!(sum.calls["pure"], 1);
@@ -665,7 +773,7 @@ mod tests {
     fn a_refused_construct_that_a_handler_reaches_is_a_gap() {
         let all =
             format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nR\tg\tan atomic operation\tc.c:2\n");
-        let gaps = Coverage::parse(&all).gaps();
+        let gaps = of(&all).gaps();
         assert_eq!(gaps[0].what, "an atomic operation");
         assert_eq!(gaps[0].way, ["h", "a.c:f", "g"]);
     }
@@ -676,7 +784,7 @@ mod tests {
             "{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nA\tdead\nA\tfar\nF\tfar\tc.c:5\t0\t0\t0\t0\t0\t0\n\
             C\tfar\tcalled\thardened\tc.c:6\nF\tcalled\tc.c:8\t0\t0\t0\t0\t0\t0\nC\tcalled\tgetnameinfo\thardened\tc.c:9\n"
         );
-        let sum = Coverage::parse(&all).summary();
+        let sum = of(&all).summary();
         assert_eq!((sum.by_pointer, sum.by_pointer_refused), (2, 2));
         assert_eq!(sum.stops[0].at, "c.c:9");
         assert_eq!(sum.stops[0].way, ["far", "called"]);
@@ -686,7 +794,7 @@ mod tests {
     #[test]
     fn an_alias_is_its_function() {
         let all = format!("{LINES}F\treal\tc.c:1\t0\t0\t0\t0\t0\t0\nS\tg\treal\n");
-        assert_eq!(Coverage::parse(&all).gaps(), []);
+        assert_eq!(of(&all).gaps(), []);
     }
 
     #[test]
@@ -694,7 +802,7 @@ mod tests {
         let all = format!(
             "{LINES}F\tspare\tc.c:1\t0\t0\t0\t0\t0\t0\nS\tg\tspare\nF\tg\td.c:1\t0\t0\t0\t0\t0\t0\nR\tg\tsetjmp\td.c:2\n"
         );
-        let gaps = Coverage::parse(&all).gaps();
+        let gaps = of(&all).gaps();
         assert_eq!(gaps.len(), 1);
         assert_eq!(gaps[0].way, ["h", "a.c:f", "g"]);
     }
@@ -703,9 +811,9 @@ mod tests {
     fn a_function_of_the_program_is_not_the_librarys() {
         let all =
             format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nF\tstrlen\tc.c:9\t1\t0\t0\t0\t0\t0\n");
-        assert_eq!(Coverage::parse(&all).gaps(), []);
+        assert_eq!(of(&all).gaps(), []);
         let all = format!("{all}B\tstrlen\n");
-        let gaps = Coverage::parse(&all).gaps();
+        let gaps = of(&all).gaps();
         assert_eq!(gaps.len(), 1);
         assert!(gaps[0].what.contains("own strlen"), "{}", gaps[0].what);
     }
@@ -720,15 +828,15 @@ mod tests {
             (LINES, Level::Full, None),
             (LINES, Level::Sei, Some("a.c")),
         ] {
-            assert_eq!(Coverage::parse(lines).of_another_level(link), other);
+            assert_eq!(of(lines).of_another_level(link), other);
         }
-        assert_eq!(Coverage::parse(sei).summary().protect, Level::Sei);
-        assert_eq!(Coverage::parse(LINES).summary().protect, Level::Full);
+        assert_eq!(of(sei).summary().protect, Level::Sei);
+        assert_eq!(of(LINES).summary().protect, Level::Full);
     }
 
     #[test]
     fn a_line_is_explained() {
-        let said = Coverage::parse(LINES).explain("a.c:2");
+        let said = of(LINES).explain("a.c:2");
         assert_eq!(said, ["store, logged", "h calls a.c:f: hardened"]);
     }
 }

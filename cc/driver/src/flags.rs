@@ -157,7 +157,7 @@ pub const FLAGS: &[Flag] = &[
             asked.build.validate_later = validate(word)?;
             Ok(())
         }),
-        "For all files and the link: second runs later, on another core, at most so many handlers behind [default: sync]",
+        "For all files and the link: second runs later, on another core, at most so many handlers behind (64 if none is said) [default: sync]",
     ),
     switch(
         "hold-output",
@@ -165,6 +165,25 @@ pub const FLAGS: &[Flag] = &[
         "At the link, with --validate=async: messages wait until all handlers before them are validated",
     ),
 ];
+
+/// The flags for people, a line each: what `--help` says before clang's own.
+#[must_use]
+pub fn help() -> String {
+    let words: Vec<String> = FLAGS
+        .iter()
+        .map(|flag| match flag.value {
+            None => format!("--{}", flag.name),
+            Some(value) if value.same_argument => format!("--{}={}", flag.name, value.name),
+            Some(value) => format!("--{} {}", flag.name, value.name),
+        })
+        .collect();
+    let width = words.iter().map(String::len).max().unwrap_or_default();
+    let mut text = String::from("Flags of steadfast cc, which stand among clang's:\n");
+    for (words, flag) in words.iter().zip(FLAGS) {
+        text += &format!("  {words:width$}  {}\n", flag.help);
+    }
+    text
+}
 
 /// Names that a flag had before, or has where clang has the other.
 const ALIASES: &[(&str, &str)] = &[
@@ -235,4 +254,22 @@ fn validate(word: &str) -> Result<Option<u32>, CommandError> {
         .filter(|&n| (1..=LAG_MAX).contains(&n))
         .map(Some)
         .ok_or_else(|| CommandError::Validate(word.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_has_a_line_of_each_flag() {
+        let text = help();
+        assert_eq!(text.lines().count(), FLAGS.len() + 1);
+        for words in [
+            "--recover ",
+            "--state=ecc|dup|crc|dup,crc ",
+            "--explain FILE:LINE ",
+        ] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
 }

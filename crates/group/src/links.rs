@@ -46,6 +46,9 @@ pub enum Heard {
 
 impl Links {
     /// A connection for that.
+    ///
+    /// # Errors
+    /// When nobody can be reached there, TLS is refused, or the connection ends.
     pub async fn open(&self, at: &str, hello: &Hello) -> io::Result<Stream> {
         let stream = TcpStream::connect(at).await?;
         stream.set_nodelay(true)?;

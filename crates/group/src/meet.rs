@@ -66,6 +66,9 @@ fn lost(new: &BTreeMap<u64, Who>) -> Option<String> {
 }
 
 /// Asks until this process is a member. An error is one that waiting does not mend.
+///
+/// # Errors
+/// With what waiting does not mend: others refuse this process, its place stays held, what was stored is lost, or founding fails.
 pub async fn join(
     engine: Engine,
     links: Links,

@@ -8,6 +8,9 @@ use anyhow::{Context as _, bail, ensure};
 use steadfast_crosscheck::Node;
 
 /// Sixteen bytes that no other process knows.
+///
+/// # Errors
+/// When /dev/urandom cannot be read.
 pub fn fresh() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")
@@ -23,6 +26,9 @@ pub fn node(slot: u64, generation: u64) -> Node {
 }
 
 /// A number that no process of this group has had: 44 bits of chance, so that it can be read as a floating-point number too.
+///
+/// # Errors
+/// As [`fresh`].
 pub fn fresh_node(slot: u64) -> anyhow::Result<Node> {
     let chance = u128::from_str_radix(&fresh()?, 16)?;
     let generation = u64::try_from(chance >> 84)?.max(1);
@@ -30,6 +36,9 @@ pub fn fresh_node(slot: u64) -> anyhow::Result<Node> {
 }
 
 /// Reads the secret of a group, from a file that nobody else can read.
+///
+/// # Errors
+/// When the file is not there or cannot be read, others may read it, or it holds no 32 hexadecimal digits.
 pub fn read(file: &Path) -> anyhow::Result<u128> {
     let at = file.display();
     let mode = std::fs::metadata(file)
@@ -57,6 +66,9 @@ pub fn read(file: &Path) -> anyhow::Result<u128> {
 }
 
 /// The list of addresses, if a group can have it.
+///
+/// # Errors
+/// When there are not 3, 5 or 7 addresses, one stands there twice or is no HOST:PORT, or `replica` is no place among them.
 pub fn check_peers(peers: &[String], replica: u64) -> anyhow::Result<()> {
     let count = peers.len();
     ensure!(

@@ -186,6 +186,9 @@ fn explained(why: io::Error) -> io::Error {
 
 impl Tls {
     /// Reads and checks everything. `own` is the address by which other replicas reach this one.
+    ///
+    /// # Errors
+    /// When a file cannot be read, the certificate is not valid now or not for `own`, or the key is that of another certificate.
     pub fn load(files: &Files, own: &str) -> anyhow::Result<Self> {
         let chain = certificates(&files.certificate, "--tls-cert")?;
         let roots = authority(&files.authority)?;
@@ -242,6 +245,9 @@ impl Tls {
     }
 
     /// A client's connection. Where it has to be `known` it shows a certificate of the authority.
+    ///
+    /// # Errors
+    /// When the client says no TLS in time, or shows no certificate of the authority where it has to.
     pub async fn accept_client(&self, stream: TcpStream, known: bool) -> io::Result<Stream> {
         let acceptor = if known {
             &self.clients_known
@@ -260,6 +266,9 @@ async fn within<T>(shake: impl Future<Output = io::Result<T>>) -> io::Result<T> 
 }
 
 /// A connection of a command that asks a replica: it believes this authority, and shows a certificate if it has one.
+///
+/// # Errors
+/// When a file cannot be read, the address names no host, the other side is not believed, or the connection ends.
 pub fn ask(
     at: &str,
     stream: StdStream,

@@ -37,6 +37,9 @@ pub fn preamble(epoch: u16) -> [u8; 8] {
 }
 
 /// The other side's epoch; an error names both if they may not differ and do. Versions of the messages never may.
+///
+/// # Errors
+/// When the connection ends, no replica answers there, or it has another version, or another epoch where that may not be.
 pub async fn read_preamble(
     from: &mut (impl AsyncRead + Unpin),
     epoch: u16,
@@ -98,6 +101,9 @@ pub struct ReadAt {
 pub type Posted = (Node, Post);
 
 /// The bytes of one frame.
+///
+/// # Errors
+/// When the value has no form in bytes, or one of 4 GiB or more.
 pub fn frame<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; HEAD];
     bytes = postcard::to_extend(value, bytes).map_err(io::Error::other)?;
@@ -116,16 +122,25 @@ pub fn is_secret(word: &str, secret: u128) -> bool {
 }
 
 /// The first frame of a connection.
+///
+/// # Errors
+/// When the connection ends, or the frame is too long, damaged, or no such message.
 pub async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
     read_up_to(from, HELLO_MAX, None).await
 }
 
 /// The next frame.
+///
+/// # Errors
+/// As [`read_hello`].
 pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> io::Result<T> {
     read_up_to(from, FRAME_MAX, None).await
 }
 
 /// The next frame of a connection on which something is said all the time: a silence ends it.
+///
+/// # Errors
+/// As [`read_hello`], and after a silence.
 pub async fn read_or_end<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<T> {

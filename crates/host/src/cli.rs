@@ -56,7 +56,8 @@ enum Command {
 
 /// One page of the manual, from the definition of the flags.
 fn man(page: Option<&str>) -> Result<ExitCode, Told> {
-    let mut root = Cli::command();
+    // `help` has no page: it would show this one.
+    let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     let (command, name) = match page {
         None => (root, "steadfast-host".to_owned()),

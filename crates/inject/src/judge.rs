@@ -13,9 +13,10 @@ mod served;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use steadfast_integrity::exit::Own;
 use steadfast_integrity::fault::PathGlob;
 use steadfast_integrity::outcome::Leaf;
 
@@ -145,8 +146,8 @@ fn walk(dir: &Path, under: &str, out: &mut BTreeMap<String, Vec<u8>>) -> io::Res
             let bytes = fs::read(entry.path()).unwrap_or_else(|_| UNREADABLE.to_vec());
             out.insert(name, bytes);
         } else if kind.is_symlink() {
-            let to = fs::read_link(entry.path()).unwrap_or_default();
-            out.insert(name, format!("(link to {})", to.display()).into_bytes());
+            let to = fs::read_link(entry.path());
+            out.insert(name, link(to));
         } else {
             out.insert(name, format!("({kind:?})").into_bytes());
         }
@@ -155,6 +156,13 @@ fn walk(dir: &Path, under: &str, out: &mut BTreeMap<String, Vec<u8>>) -> io::Res
         out.insert(under.to_owned(), Vec::new());
     }
     Ok(())
+}
+
+/// A link as output: where it leads. One that cannot be read is not one that leads nowhere.
+fn link(to: io::Result<PathBuf>) -> Vec<u8> {
+    to.map_or(UNREADABLE.to_vec(), |to| {
+        format!("(link to {})", to.display()).into_bytes()
+    })
 }
 
 /// How two outputs compare.
@@ -231,15 +239,10 @@ fn same(comparator: &Comparator, a: &[u8], b: &[u8]) -> bool {
         }
         Comparator::Masked { patterns } => {
             let masked = |bytes: &[u8]| {
-                patterns.iter().fold(
-                    String::from_utf8_lossy(bytes).into_owned(),
-                    |text, pattern| {
-                        // Checked when the campaign was planned.
-                        regex_lite::Regex::new(pattern).map_or(text.clone(), |regex| {
-                            regex.replace_all(&text, "").into_owned()
-                        })
-                    },
-                )
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                patterns
+                    .iter()
+                    .fold(text, |text, pattern| pattern.taken_out_of(&text))
             };
             masked(a) == masked(b)
         }
@@ -347,13 +350,14 @@ pub struct Detector {
     pub stderr: Option<String>,
     /// By this signal.
     pub signal: Option<i32>,
-    /// By the events of a program built with `steadfast cc`.
+    /// By the event file of a program built with `steadfast cc` (detector.rs), which has more to say than the line that every such program
+    /// writes on standard error: that one is known without a word here.
     #[serde(default)]
     pub cc: bool,
 }
 
 impl Detector {
-    /// Whether it spoke, and how.
+    /// Whether it spoke, and how, by how the run ended and by standard error. The event file of [`Self::cc`] is asked before this.
     #[must_use]
     pub fn spoke(&self, ran: &Ran, captured: &Captured) -> Option<Detection> {
         if let Some(detection) = hardened(captured) {
@@ -413,10 +417,10 @@ fn hardened(captured: &Captured) -> Option<Detection> {
     })
 }
 
-/// Exit codes of `steadfast run` itself (crates/integrity/src/exit.rs).
-const SETUP: i32 = 121;
-const STOPPED: i32 = 122;
-const BUG: i32 = 123;
+/// Whether `steadfast run` ended by itself in this way.
+fn ended_by(status: Option<i32>, own: Own) -> bool {
+    status == Some(i32::from(own.code()))
+}
 
 /// Everything a verdict rests on.
 #[derive(Debug)]
@@ -469,14 +473,15 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
     }
     let spoke = e.detection.is_some();
     if let Some(seen) = e.seen {
-        match e.ran.status {
-            Some(SETUP) if !seen.ended => return Leaf::Infra,
-            Some(BUG) if !seen.ended => return Leaf::CrashAssert,
-            _ => {}
+        if !seen.ended && ended_by(e.ran.status, Own::Setup) {
+            return Leaf::Infra;
+        }
+        if !seen.ended && ended_by(e.ran.status, Own::Bug) {
+            return Leaf::CrashAssert;
         }
         // What replicas are there to prevent, however the run ended: a byte has left that no run without a fault shows.
-        let unheard = e.ran.served.is_none() && !e.compared.rejected;
-        if unheard && (spoke || e.hits > 0) && e.compared.wrong() && !e.compared.prefix {
+        let by_output = e.ran.served.is_none() && !e.compared.rejected;
+        if by_output && (spoke || e.hits > 0) && e.compared.wrong() && !e.compared.prefix {
             return match (spoke, e.ran.status == Some(e.status)) {
                 (true, true) if seen.verdict == "corrected" => Leaf::CorrectedWrong,
                 (true, _) => Leaf::SdcLate,
@@ -487,7 +492,7 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
             && (seen.verdict == "stopped" || seen.verdict == "refused")
             && (spoke || e.hits > 0)
         {
-            let own = matches!(e.ran.status, Some(STOPPED | SETUP));
+            let own = ended_by(e.ran.status, Own::Mismatch) || ended_by(e.ran.status, Own::Setup);
             let served = e.ran.served.as_ref();
             return match e.told(served.map_or(Talk::Unfinished, |served| served.talk)) {
                 Some(leaf) => leaf,
@@ -881,6 +886,45 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_cannot_be_read_is_no_link_to_nowhere() {
+        let closed = Err(io::ErrorKind::PermissionDenied.into());
+        assert_eq!(link(closed), UNREADABLE);
+        assert_eq!(link(Ok("there".into())), b"(link to there)");
+        assert_ne!(link(Ok(PathBuf::new())), UNREADABLE);
+    }
+
+    /// An alarm on standard error is one whether or not the event file was asked for; other words of the program are none.
+    #[test]
+    fn the_line_of_a_hardened_program_needs_no_flag() {
+        let alarm = "steadfast: handler handle (serve.c:12), event 3: the runs leave different values at 0x5: 0x1 and 0x2; runs again\n";
+        for cc in [false, true] {
+            let detector = Detector {
+                cc,
+                ..Detector::default()
+            };
+            let spoke = |stderr| detector.spoke(&Ran::default(), &captured("", stderr));
+            assert_eq!(spoke(alarm).map(|found| found.by), Some("cc".to_owned()));
+            assert_eq!(spoke("handler handle, event 3\n"), None);
+        }
+    }
+
+    /// A campaign whose expression does not compile is refused when it is read, not compared without it.
+    #[test]
+    fn a_wrong_expression_goes_no_further() {
+        let read = |pattern: &str| {
+            let masked = serde_json::json!({"kind": "masked", "patterns": [pattern]});
+            serde_json::from_value::<Comparator>(masked)
+        };
+        for wrong in ["(", ""] {
+            let why = read(wrong).expect_err(wrong).to_string();
+            assert!(why.contains("a regular expression is needed"), "{why}");
+        }
+        let right = read("pid [0-9]+").expect("a comparator");
+        let text = serde_json::to_string(&right).expect("written");
+        assert_eq!(text, r#"{"kind":"masked","patterns":["pid [0-9]+"]}"#);
+    }
+
+    #[test]
     fn comparators() {
         let same = |c: &Comparator, a: &str, b: &str| super::same(c, a.as_bytes(), b.as_bytes());
         assert!(!same(&Comparator::Byte, "a", "b"));
@@ -888,7 +932,7 @@ mod tests {
             same(&Comparator::Lines, "a\nb\n", "b\na\n") && !same(&Comparator::Lines, "a\n", "b\n")
         );
         let masked = Comparator::Masked {
-            patterns: vec!["pid [0-9]+".into()],
+            patterns: vec!["pid [0-9]+".parse().expect("a pattern")],
         };
         assert!(
             same(&masked, "x pid 12 y", "x pid 345 y")

@@ -22,12 +22,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::fault::Fault;
 use steadfast_integrity::outcome::Leaf;
-pub use steadfast_report::results::{Detection, Group as FaultType, Machine, Place};
+pub use steadfast_report::results::{
+    Detection, Group as FaultType, Machine, Place, Population as Counts,
+};
 
 use crate::victim::{Strike, Victim};
 
@@ -142,18 +145,9 @@ impl Engine {
 /// What a count pass found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Population {
-    /// Executed instructions of the target. 0: not counted (timer engine).
-    pub dynamic: u64,
-    /// Those at instructions where a fault can be planted. [`Population::reachable_share`].
-    pub reachable: u64,
-    /// Executions that a fault cannot be planted at, by reason.
-    pub unreachable: BTreeMap<String, u64>,
-    /// Executions in functions, modules or phases that were left out on request.
-    pub excluded: u64,
-    /// Executions at sites whose counts differed between two passes.
-    pub unstable: u64,
-    /// Different instructions that were executed.
-    pub sites: u64,
+    /// What reports show of it; fields of the same object.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Executions by module name.
     pub by_module: BTreeMap<String, u64>,
     /// Transfers between the target and its files, where faults of storage are drawn from them.
@@ -188,10 +182,10 @@ impl Population {
     #[must_use]
     pub fn with_uncounted(mut self) -> Self {
         if self.uncounted > 0 {
-            self.dynamic = self.dynamic.saturating_add(self.uncounted);
+            self.counts.dynamic = self.counts.dynamic.saturating_add(self.uncounted);
             let exact = self.surplus.is_some();
             let why = if exact { UNCOUNTED } else { UNCOUNTED_ABOUT };
-            self.unreachable.insert(why.into(), self.uncounted);
+            self.counts.unreachable.insert(why.into(), self.uncounted);
         }
         self
     }
@@ -200,10 +194,10 @@ impl Population {
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a share for display")]
     pub fn reachable_share(&self) -> f64 {
-        if self.dynamic == 0 {
+        if self.counts.dynamic == 0 {
             1.0
         } else {
-            self.reachable as f64 / self.dynamic as f64
+            self.counts.reachable as f64 / self.counts.dynamic as f64
         }
     }
 }
@@ -251,7 +245,7 @@ pub enum Comparator {
     /// Equal after everything that matches these expressions is taken out.
     Masked {
         /// The expressions.
-        patterns: Vec<String>,
+        patterns: Vec<Pattern>,
     },
     /// Numbers in the text may differ by this share; everything else is equal.
     Numeric {
@@ -268,11 +262,79 @@ pub enum Comparator {
     },
 }
 
-/// Whether a text is an expression that [`Comparator::Masked`] understands.
-#[must_use]
-pub fn is_pattern(text: &str) -> bool {
-    !text.is_empty() && regex_lite::Regex::new(text).is_ok()
+/// A regular expression, a string in files. It is compiled where it is read, so a wrong one goes no further.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pattern {
+    text: String,
+    regex: regex_lite::Regex,
 }
+
+/// What is no [`Pattern`].
+#[derive(Debug, thiserror::Error)]
+pub enum PatternError {
+    /// It would match everywhere.
+    #[error("a regular expression is needed, found an empty text")]
+    Empty,
+    /// It does not compile.
+    #[error("a regular expression is needed, found '{text}': {source}")]
+    Wrong {
+        /// What it was to be.
+        text: String,
+        /// Why it is none.
+        source: regex_lite::Error,
+    },
+}
+
+impl Pattern {
+    /// Whether it matches anywhere; bytes that are no text are taken for `U+FFFD`.
+    #[must_use]
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
+        self.regex.is_match(&String::from_utf8_lossy(bytes))
+    }
+
+    /// The text without what matches.
+    #[must_use]
+    pub fn taken_out_of(&self, text: &str) -> String {
+        self.regex.replace_all(text, "").into_owned()
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = PatternError;
+
+    fn try_from(text: String) -> Result<Self, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        match regex_lite::Regex::new(&text) {
+            Ok(regex) => Ok(Self { text, regex }),
+            Err(source) => Err(PatternError::Wrong { text, source }),
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        text.to_owned().try_into()
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.text
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Pattern {}
 
 /// When a run is given up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

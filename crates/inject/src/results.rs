@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use steadfast_report::results::{
-    ControlCount, FunctionCount, Golden, Module, Population, Provenance, Results, Run,
+    ControlCount, FunctionCount, Golden, Module, Provenance, Results, Run,
 };
 
 use crate::record::{self, Comparator, Dir, RecordError, Shard};
@@ -163,16 +163,8 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             reachable: line.reachable,
         })
         .collect();
-    let population = campaign.population.clone().with_uncounted();
     Ok(Results {
-        population: Population {
-            dynamic: population.dynamic,
-            reachable: population.reachable,
-            unreachable: population.unreachable,
-            excluded: population.excluded,
-            unstable: population.unstable,
-            sites: population.sites,
-        },
+        population: campaign.population.clone().with_uncounted().counts,
         groups: campaign.fault_types.clone(),
         functions,
         planned: plan
@@ -264,6 +256,7 @@ fn provenance(campaign: record::Campaign, parts: &[Part]) -> Provenance {
     let comparator = match campaign.comparator {
         Comparator::Byte => "byte for byte".to_owned(),
         Comparator::Masked { patterns } => {
+            let patterns: Vec<String> = patterns.into_iter().map(String::from).collect();
             format!("byte for byte, without {}", patterns.join(", "))
         }
         Comparator::Numeric { tolerance } => format!("numbers within {tolerance}"),

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_integrity::envelope::client::Connection;
 use steadfast_sys::sandbox::{self, Ended, Watched};
 
-use crate::record::is_pattern;
+use crate::record::Pattern;
 
 /// How a server is driven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct Driver {
     /// The signal that ends the server.
     pub stop: i32,
     /// Replies that say that something is wrong: an expression for a line.
-    pub error_reply: Option<String>,
+    pub error_reply: Option<Pattern>,
 }
 
 /// Who asks.
@@ -71,7 +71,7 @@ pub enum Ready {
     /// This path exists; relative ones from the working directory.
     Path(PathBuf),
     /// The server has said this: an expression.
-    Pattern(String),
+    Pattern(Pattern),
 }
 
 impl Ready {
@@ -84,7 +84,7 @@ impl Ready {
         if text.contains('/') {
             return Some(Self::Path(text.into()));
         }
-        is_pattern(text).then(|| Self::Pattern(text.into()))
+        text.parse().ok().map(Self::Pattern)
     }
 }
 
@@ -300,8 +300,7 @@ impl Stage {
             Ready::Path(path) => scratch.join("run").join(path).exists(),
             Ready::Pattern(pattern) => {
                 let said = fs::read(scratch.join("stderr")).unwrap_or_default();
-                regex_lite::Regex::new(pattern)
-                    .is_ok_and(|regex| regex.is_match(&String::from_utf8_lossy(&said)))
+                pattern.is_in(&said)
             }
         }
     }
@@ -652,7 +651,7 @@ mod tests {
         assert_eq!(Ready::parse("./sock"), Some(Ready::Path("./sock".into())));
         assert_eq!(
             Ready::parse("listening"),
-            Some(Ready::Pattern("listening".into()))
+            Some(Ready::Pattern("listening".parse().expect("a pattern")))
         );
         assert_eq!((Ready::parse("0"), Ready::parse("70000")), (None, None));
     }

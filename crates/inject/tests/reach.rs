@@ -73,7 +73,7 @@ fn a_program_in_which_nothing_is_found_has_executed_something() {
     let mut order = order("reach", "stripped", 65534);
     guest(&mut order, "stripped", &["-nostdlib", "-static", "-s"]);
     let found = population(&order);
-    assert_eq!((found.dynamic, found.uncounted), (0, 40_004));
+    assert_eq!((found.counts.dynamic, found.uncounted), (0, 40_004));
 }
 
 /// Makes a guest the target that is a program and a library, both from one source.

@@ -39,7 +39,7 @@ fn order(name: &str, trace: &[(&str, &str)]) -> Order {
         },
         ready: Ready::Port(PORT),
         stop: libc::SIGKILL,
-        error_reply: Some("^no$".into()),
+        error_reply: Some("^no$".parse().expect("a pattern")),
     });
     order
 }

@@ -149,7 +149,13 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
 fn man() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let command = Cli::command();
-    clap_mangen::Man::new(command.clone()).render(&mut out)?;
+    let page = clap_mangen::Man::new(command.clone());
+    page.render_title(&mut out)?;
+    page.render_name_section(&mut out)?;
+    page.render_synopsis_section(&mut out)?;
+    page.render_description_section(&mut out)?;
+    page.render_options_section(&mut out)?;
+    // No list of the verbs: it would name a page of each, and each is a section here.
     for verb in command
         .get_subcommands()
         .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")

@@ -114,7 +114,13 @@ fn man() -> Result<u8, PairError> {
     let mut page = Vec::new();
     let command = Cli::command();
     let rendered = (|| {
-        clap_mangen::Man::new(command.clone()).render(&mut page)?;
+        let whole = clap_mangen::Man::new(command.clone());
+        whole.render_title(&mut page)?;
+        whole.render_name_section(&mut page)?;
+        whole.render_synopsis_section(&mut page)?;
+        whole.render_description_section(&mut page)?;
+        whole.render_options_section(&mut page)?;
+        // No list of the verbs: it would name a page of each, and each is a section here.
         for verb in command
             .get_subcommands()
             .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")

@@ -47,6 +47,20 @@ pub(crate) const REGISTERS: usize = 16;
 pub(crate) const ENTRY_SYSCALL: u64 = BASE;
 pub(crate) const ENTRY_ENTROPY: u64 = BASE + 16;
 
+/// Places in a thread's page: `TLS_NAME` of the agent's headers is `NAME` here (layout/tls.h, faults/flip.h).
+pub(crate) mod tls {
+    pub(crate) const RCX: u32 = 0;
+    pub(crate) const DESC: u32 = 8;
+    pub(crate) const EA: u32 = 88;
+    pub(crate) const BUDGET: u32 = 112;
+    pub(crate) const FLIP_RCX: u32 = 2048;
+    pub(crate) const FLIP_DESC: u32 = 2056;
+    pub(crate) const FLIP_COUNT: u32 = 2176;
+    pub(crate) const FLIP_AFTER: u32 = 2304;
+    pub(crate) const SEEK_ANY: u32 = 2440;
+    pub(crate) const SEEK_LESS: u32 = 2448;
+}
+
 #[repr(C, align(64))]
 pub(crate) struct ClaimRecord {
     pub(crate) seq: u64,
@@ -424,3 +438,66 @@ pub(crate) const NR_EXEC_BARE: u32 = 0x8000_0114;
 /// An answer to [`RPC_EXEC`] and [`RPC_SPAWN`]: the new program runs unprotected.
 pub(crate) const EXEC_BARE: i64 = 1;
 pub(crate) const RPC_STRUCK: i64 = -4096;
+
+/// `#define NAME NUMBER` of a header; tests hold numbers of this side against it.
+#[cfg(test)]
+pub(crate) fn defined(header: &str, name: &str) -> u64 {
+    let value = header
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("#define ")?
+                .strip_prefix(name)?
+                .strip_prefix(' ')
+        })
+        .unwrap_or_else(|| panic!("#define {name}"));
+    let number = value.split("/*").next().unwrap_or_default();
+    let number = number.trim().trim_matches(['(', ')']);
+    let (number, shift) = number.split_once(" << ").unwrap_or((number, "0"));
+    let digits = number.trim_end_matches(['u', 'l']);
+    let number = match digits.strip_prefix("0x") {
+        Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16),
+        None => digits.parse(),
+    };
+    number.expect("a number") << shift.parse::<u32>().expect("bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_the_page_of_a_thread_are_the_agents() {
+        let page = concat!(
+            include_str!("../../agent/src/layout/tls.h"),
+            include_str!("../../agent/src/faults/flip.h")
+        );
+        for (name, place) in [
+            ("RCX", tls::RCX),
+            ("DESC", tls::DESC),
+            ("EA", tls::EA),
+            ("BUDGET", tls::BUDGET),
+            ("FLIP_RCX", tls::FLIP_RCX),
+            ("FLIP_DESC", tls::FLIP_DESC),
+            ("FLIP_COUNT", tls::FLIP_COUNT),
+            ("FLIP_AFTER", tls::FLIP_AFTER),
+            ("SEEK_ANY", tls::SEEK_ANY),
+            ("SEEK_LESS", tls::SEEK_LESS),
+        ] {
+            assert_eq!(
+                defined(page, &format!("TLS_{name}")),
+                u64::from(place),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_number_of_a_header_is_read_in_each_form() {
+        let header =
+            "#define A_B 1\n#define A 0x2a0ull /* why */\n#define C (1u << 16)\n#define D 16u\n";
+        let read = |name| defined(header, name);
+        assert_eq!((read("A_B"), read("C"), read("D")), (1, 1 << 16, 16));
+        // A name that another begins with is not that one.
+        assert_eq!(read("A"), 0x2a0);
+    }
+}

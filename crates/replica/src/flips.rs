@@ -38,9 +38,10 @@ use steadfast_strike::record::{self, HIT_BYTES, Hit};
 use steadfast_strike::{From, Place, Refusal, Strike, What, class, refuse};
 use steadfast_sys::shared::Shared;
 
-use crate::abi;
+use crate::abi::{self, tls};
 use crate::group::id;
 
+// Layouts of crates/agent/src/faults/flip.h, whose assertions are the other half; flips/tests.rs holds the numbers against it.
 const FLIPS_MAX: usize = 16;
 const SLOTS: usize = 8;
 const OFF_FLIPS: usize = 0xC000;
@@ -48,14 +49,16 @@ const OFF_HITS: usize = 0xD000;
 const OFF_NOTES: usize = 0xF000;
 /// `due` of `struct sf_flip_notes`.
 const OFF_DUE: usize = OFF_NOTES + 8 + 8 * FLIPS_MAX * SLOTS;
+/// `struct sf_flip`.
+const FLIP_BYTES: usize = 256;
+const _: () = assert!(size_of::<abi::Group>() <= OFF_FLIPS);
+const _: () = assert!(OFF_FLIPS + FLIPS_MAX * FLIP_BYTES <= OFF_HITS);
+const _: () = assert!(OFF_HITS + FLIPS_MAX * SLOTS * HIT_BYTES <= OFF_NOTES);
+const _: () = assert!(OFF_DUE + 4 * SLOTS <= abi::OFF_CLAIMS);
 /// Where hooks in the agent's own code go: behind its image.
 pub(crate) const AGENT_ARENA: u64 = abi::BASE + (16 << 20);
 const AGENT_ARENA_BYTES: u64 = 16 << 20;
 
-const TLS_RCX: u32 = 2048;
-const TLS_DESC: u32 = 2056;
-const TLS_COUNT: u32 = 2176;
-const TLS_AFTER: u32 = 2304;
 const ENTRY_FLIP: u64 = abi::BASE + 32;
 const DESC_FLIP: u32 = 0xf0;
 /// `SF_FLIP_DONE` and `SF_FLIP_OWN` of a descriptor, whose low byte comes with the payload.
@@ -96,8 +99,6 @@ impl Clock {
     }
 }
 
-/// `struct sf_flip`.
-const FLIP_BYTES: usize = 256;
 /// Instructions of a class that each need a record: with its two payloads one takes up to 600 bytes of an
 /// arena of 1 MiB (modules.rs), in which the program's own sites come first.
 const OWN_RECORDS_MAX: usize = 1024;
@@ -898,12 +899,12 @@ fn payloads(index: usize, addr: u64, strike: &Strike, own: &[u8]) -> Vec<patch::
 /// Counts one execution and enters the agent when none is left: `lea` and `jrcxz` touch no
 /// flag, and rcx is kept in the thread page.
 fn count(flip: u32, own: &[u8]) -> Vec<u8> {
-    payload(flip, TLS_COUNT + 8 * flip, true, own)
+    payload(flip, tls::FLIP_COUNT + 8 * flip, true, own)
 }
 
 /// Enters the agent when flip's word says that there is something to do.
 fn finish(flip: u32, own: &[u8]) -> Vec<u8> {
-    payload(flip | FLIP_DONE, TLS_AFTER + 8 * flip, false, own)
+    payload(flip | FLIP_DONE, tls::FLIP_AFTER + 8 * flip, false, own)
 }
 
 fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
@@ -929,7 +930,7 @@ fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
         out.extend(opcode);
         out.extend(at.to_le_bytes());
     };
-    gs(&mut out, &MOV_GS_RCX, TLS_RCX);
+    gs(&mut out, &MOV_GS_RCX, tls::FLIP_RCX);
     gs(&mut out, &MOV_RCX_GS, word);
     if counts {
         out.extend(LEA_RCX_MINUS_1);
@@ -937,10 +938,10 @@ fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
     }
     // jrcxz over the way on: mov rcx, gs:[..] (9) and jmp (5).
     out.extend([0xe3, 14]);
-    gs(&mut out, &MOV_RCX_GS, TLS_RCX);
+    gs(&mut out, &MOV_RCX_GS, tls::FLIP_RCX);
     out.push(0xe9);
     out.extend((u32::try_from(ENTER_LEN).expect("short") + rest).to_le_bytes());
-    gs(&mut out, &MOV_GS_IMM, TLS_DESC);
+    gs(&mut out, &MOV_GS_IMM, tls::FLIP_DESC);
     out.extend((DESC_FLIP | which << 8).to_le_bytes());
     // From the end of each to the end of all, and to the slot.
     out.extend(LEA_RCX_RIP);

@@ -886,17 +886,16 @@ fn starts(file: &object::File<'_>) -> Vec<String> {
 /// contents otherwise depend on what the processor considers in use (signal.c,
 /// `sf_fp_complete`).
 fn after_save(save: &patch::Save) -> patch::Hook {
-    const TLS_EA: u32 = 88;
     const DESC_SAVED: u32 = 0xe0;
     const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25]; // mov gs:[disp32], rcx
     let mut code = Vec::new();
     code.extend(MOV_GS_RCX);
-    code.extend(0_u32.to_le_bytes());
+    code.extend(abi::tls::RCX.to_le_bytes());
     code.extend(&save.lea_rcx);
     code.extend(MOV_GS_RCX);
-    code.extend(TLS_EA.to_le_bytes());
+    code.extend(abi::tls::EA.to_le_bytes());
     code.extend([0x65, 0xc7, 0x04, 0x25]); // mov dword ptr gs:[disp32], imm32
-    code.extend(8_u32.to_le_bytes());
+    code.extend(abi::tls::DESC.to_le_bytes());
     code.extend((DESC_SAVED | u32::from(save.compact) << 8).to_le_bytes());
     code.extend([0x48, 0x8d, 0x0d]); // lea rcx, [rip + behind the jump and its target]
     code.extend(14_u32.to_le_bytes());

@@ -8,6 +8,8 @@
 //!  1. A row without date, commit, machine, load or command does not pass [`File::errors`].
 //!  2. A key stands once in a file. A new value takes the place of the old one, which stays under `earlier`.
 //!  3. What was not measured is pending, and pending is never met.
+//!  4. A value is held against a limit by its interval. One without an interval is judged only where it says that nothing of it varies
+//!     ([`Row::exact`]), or where the limit is one of counts; else it is pending.
 //!
 //! Not covered: whether a value is true. The command beside it measures it again.
 
@@ -23,6 +25,9 @@ pub const SCHEMA: u32 = 1;
 
 /// What a promise may be about: `all`, or a command of `steadfast`.
 pub const PARTS: [&str; 7] = ["all", "run", "cc", "inject", "kv", "host", "pair"];
+
+/// Rows measured from this day on have an interval, or say why they need none; older ones without stay as they were published.
+const INTERVALS_SINCE: &str = "2026-11-28";
 
 /// One file of `results/`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +76,9 @@ pub struct Row {
     /// How many of `n`, where the value is a share of a count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
+    /// Counted, not sampled: measured again it is the same, and there is no interval.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub exact: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Values that this one took the place of, newest first.
@@ -115,6 +123,19 @@ impl Row {
         }
     }
 
+    /// A row of a count that is the same however often it is taken.
+    #[must_use]
+    pub fn exactly(
+        key: impl Into<String>,
+        what: impl Into<String>,
+        value: f64,
+        unit: impl Into<String>,
+    ) -> Self {
+        let mut row = Row::new(key, what, value, unit);
+        row.exact = true;
+        row
+    }
+
     /// The row with its 95 % interval and what it rests on.
     #[must_use]
     pub fn within(mut self, low: f64, high: f64, n: u64) -> Self {
@@ -146,6 +167,11 @@ impl Row {
             self.value, self.low, self.high, self.n, self.hits, &self.unit,
         )
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 fn text(
@@ -341,6 +367,13 @@ impl File {
                     errors.push(format!("{at}: the key {:?} stands twice", row.key));
                 }
                 errors.extend(row.errors().into_iter().map(|why| format!("{at}: {why}")));
+                if run.date.as_str() >= INTERVALS_SINCE && row.lacks_interval() {
+                    errors.push(format!(
+                        "{at}: row {:?}: an interval is required of a value that rests on {} rounds",
+                        row.key,
+                        row.n.unwrap_or_default()
+                    ));
+                }
             }
         }
         errors
@@ -348,6 +381,20 @@ impl File {
 }
 
 impl Row {
+    /// Whether it rests on several rounds and does not say how far they lie apart.
+    fn lacks_interval(&self) -> bool {
+        let several = self.n.is_some_and(|n| n > 1);
+        several && !self.exact && self.interval().is_none()
+    }
+
+    /// What the value may be: its interval, or itself where nothing varies.
+    fn interval(&self) -> Option<(f64, f64)> {
+        match self.low.zip(self.high) {
+            None if self.exact => Some((self.value, self.value)),
+            interval => interval,
+        }
+    }
+
     fn errors(&self) -> Vec<String> {
         let mut errors = Vec::new();
         let mut wrong = |why: &str| errors.push(format!("row {:?}: {why}", self.key));
@@ -361,6 +408,12 @@ impl Row {
             && low > high
         {
             wrong("the interval is upside down");
+        }
+        if self.low.is_some() != self.high.is_some() {
+            wrong("an interval has two ends");
+        }
+        if self.exact && (self.low.is_some() || self.high.is_some()) {
+            wrong("an exact value has no interval");
         }
         if let Some(hits) = self.hits
             && self.n.is_none_or(|n| hits > n)
@@ -461,14 +514,14 @@ pub struct Value {
     pub label: String,
     /// What the paper has, in the unit of the value: shown beside it, judged by nobody.
     pub paper: Option<f64>,
-    /// The upper end of the interval, or the value where there is none, is at most this; with `upper`, the value is.
+    /// The upper end of the interval is at most this; with `upper`, the value is.
     pub most: Option<f64>,
     /// Added to `most`: room for the noise of a shared virtual machine, in the unit of the value.
     #[serde(default)]
     pub slack: f64,
     /// The upper end of the interval is at most this.
     pub upper: Option<f64>,
-    /// The lower end of the interval, or the value where there is none, is at least this.
+    /// The lower end of the interval is at least this.
     pub least: Option<f64>,
     /// The interval holds this.
     pub holds: Option<f64>,
@@ -518,8 +571,12 @@ impl Value {
         if !self.limited() {
             return Status::Published;
         }
-        let high = row.high.unwrap_or(row.value);
-        let low = row.low.unwrap_or(row.value);
+        let by_counts = self.most.is_none() && self.least.is_none() && self.holds.is_none();
+        let (low, high) = match row.interval() {
+            Some(interval) => interval,
+            None if by_counts => (row.value, row.value),
+            None => return Status::Pending,
+        };
         let most = self.most.is_none_or(|most| match self.upper {
             Some(upper) => row.value <= most + self.slack && high <= upper,
             None => high <= most + self.slack,

@@ -3,21 +3,24 @@
 //! clang's words go straight to the user's terminal. Ours come only when something is in the way, or was asked for.
 //!
 //! Invariants
-//!  1. The status is clang's own; ours are 1 (the program cannot be hardened: it is not linked) and those of [`Own`].
-//!  2. A program with gaps is taken away again: make must not take it for built.
-//!  3. Without a handler in a program one line says so, but not to configure's probes.
+//!  1. The status is clang's own; ours are 1 (a link is refused) and those of [`Own`].
+//!  2. A refused program is taken away again: make must not take it for built. Where it cannot be, that is said.
+//!  3. A program is checked before it is let through: what cannot be read is refused.
+//!  4. Without a handler in a program one line says so, but not to configure's probes.
 
 use std::collections::BTreeSet;
 use std::env;
+use std::error::Error as _;
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use steadfast_cc_driver::command::{Build, CommandError, Format, Request};
-use steadfast_cc_driver::coverage::{self, Coverage, Level};
+use steadfast_cc_driver::coverage::{self, Coverage, CoverageError, Level};
+use steadfast_cc_driver::flags;
 use steadfast_cc_driver::policy::Policy;
 use steadfast_cc_driver::tools::Tools;
 use steadfast_integrity::advice::Advise;
@@ -55,6 +58,9 @@ fn attempt(cxx: bool, arguments: &[OsString], console: &mut Console<'_>) -> Resu
     match Request::read(arguments)? {
         Request::Pass(arguments) => {
             let tools = Tools::find(cxx)?;
+            if arguments.iter().any(|word| word == "--help") {
+                console.result(&flags::help());
+            }
             let mut include = vec!["-isystem".into(), tools.include.clone().into()];
             include.extend(arguments);
             Ok(run(Command::new(&tools.clang).args(include), console))
@@ -138,99 +144,184 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         // -o /dev/null: nothing was kept that could run.
         return Ok(exit);
     }
-    // A program without our section has no source that was compiled here: another compiler's objects.
-    let coverage = Coverage::read(program).unwrap_or_default();
-    if build.shared {
-        let Some(name) = coverage.handlers().next() else {
-            return Ok(exit);
+    let refusal = match Coverage::of_linked(program) {
+        Err(why) => Some(Refusal::unreadable(program, &why)),
+        Ok(coverage) => {
+            // A program without our section has no source that was compiled here: another compiler's objects.
+            let coverage = coverage.unwrap_or_default();
+            match judge(build, &policy, program, &coverage) {
+                Verdict::Linked => None,
+                Verdict::WithoutHandlers => {
+                    console.say(&format!(
+                        "steadfast: note: {} has no handler, so nothing in it runs hardened; steadfast-policy(5) says how to name handlers\n",
+                        program.display()
+                    ));
+                    None
+                }
+                Verdict::Refused(refusal) => Some(refusal),
+            }
+        }
+    };
+    Ok(refusal.map_or(exit, |refusal| refuse(program, &refusal, console)))
+}
+
+/// Why a program may not stay, and what to do about it.
+#[derive(Debug)]
+struct Refusal {
+    why: String,
+    fix: String,
+}
+
+impl Refusal {
+    fn new(why: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            fix: fix.into(),
+        }
+    }
+
+    /// `PROGRAM is not linked: WHY`.
+    fn not_linked(program: &Path, why: impl Display, fix: impl Into<String>) -> Self {
+        let why = format!("steadfast: {} is not linked: {why}", program.display());
+        Self::new(why, fix)
+    }
+
+    fn unreadable(program: &Path, why: &CoverageError) -> Self {
+        let mut text = format!("what was hardened must be known, and {why}");
+        if let Some(cause) = why.source() {
+            let _ = write!(text, "\n  cause: {cause}");
+        }
+        let fix = match why {
+            CoverageError::Damaged { .. } => why.fix().map_or_else(String::new, |fix| fix.what),
+            _ => "let the linker write an ELF program that you may read".to_owned(),
         };
+        Self::not_linked(program, text, fix)
+    }
+}
+
+/// Says why, and takes the program away.
+fn refuse(program: &Path, refusal: &Refusal, console: &mut Console<'_>) -> Exit {
+    console.say(&format!("{}\n  fix:   {}\n", refusal.why, refusal.fix));
+    if let Err(cause) = fs::remove_file(program) {
         console.say(&format!(
-            "steadfast: {} is not linked: a shared library has no handlers, found {name}\n  fix:   build the library static (--disable-shared), or name handlers in the program\n",
+            "steadfast: a refused program must not stay, and {} cannot be removed\n  cause: {cause}\n  fix:   remove it by hand\n",
             program.display()
         ));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
     }
+    Exit::Status(1)
+}
+
+/// What is thought of a program that clang has linked.
+#[derive(Debug)]
+enum Verdict {
+    Linked,
+    /// Nothing to say against it, but nothing in it is hardened, and nobody has said so before.
+    WithoutHandlers,
+    Refused(Refusal),
+}
+
+fn judge(build: &Build, policy: &Policy, program: &Path, coverage: &Coverage) -> Verdict {
+    if build.shared {
+        return coverage.handlers().next().map_or(Verdict::Linked, |name| {
+            Verdict::Refused(Refusal::not_linked(
+                program,
+                format_args!("a shared library has no handlers, found {name}"),
+                "build the library static (--disable-shared), or name handlers in the program",
+            ))
+        });
+    }
+    if let Some(refusal) = disagreement(build, program, coverage) {
+        return Verdict::Refused(refusal);
+    }
+    let for_another = build.is_probe() || !policy.is_for(program);
+    let none = coverage.handlers().next().is_none();
+    if none && (policy.handlers().is_empty() || for_another) {
+        return if build.is_probe() {
+            Verdict::Linked
+        } else {
+            Verdict::WithoutHandlers
+        };
+    }
+    missing_name(policy, for_another, program, coverage).map_or(Verdict::Linked, Verdict::Refused)
+}
+
+/// What its files lack, or do not agree on with each other or with the link.
+fn disagreement(build: &Build, program: &Path, coverage: &Coverage) -> Option<Refusal> {
     let gaps = coverage.gaps();
     if !gaps.is_empty() {
-        console.say(&coverage::complain(program, &gaps));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
+        return Some(Refusal::new(
+            coverage::complain(program, &gaps),
+            "compile the function with `steadfast cc`, or give it a class in a policy: pure, once, defer, wrap: steadfast-policy(5)",
+        ));
     }
     if let Some(why) = coverage.mixed_state() {
-        console.say(&format!(
-            "steadfast: {} is not linked: {why}\n  fix:   give all files and the link the same --state\n",
-            program.display()
-        ));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
+        let fix = "give all files and the link the same --state";
+        return Some(Refusal::not_linked(program, why, fix));
     }
     if let Some(module) = coverage.of_another_level(build.protect) {
-        console.say(&format!(
-            "steadfast: {} is not linked: {} is needed for all its files, and {module} was compiled with another level\n  fix:   give all files and the link the same --protect\n",
-            program.display(),
-            format_args!("--protect={}", build.protect),
+        return Some(Refusal::not_linked(
+            program,
+            format_args!(
+                "--protect={} is needed for all its files, and {module} was compiled with another level",
+                build.protect
+            ),
+            "give all files and the link the same --protect",
         ));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
     }
     if build.validate_later.is_some()
         && let Some(module) = coverage.not_for_later()
     {
-        console.say(&format!(
-            "steadfast: {} is not linked: {module} was compiled without --validate=async\n  fix:   give all files and the link the same --validate\n",
-            program.display()
+        return Some(Refusal::not_linked(
+            program,
+            format_args!("{module} was compiled without --validate=async"),
+            "give all files and the link the same --validate",
         ));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
     }
+    None
+}
+
+/// What the policy names and the program has not.
+fn missing_name(
+    policy: &Policy,
+    for_another: bool,
+    program: &Path,
+    coverage: &Coverage,
+) -> Option<Refusal> {
     let present: BTreeSet<&str> = coverage.handlers().collect();
-    let for_another = build.is_probe() || !policy.is_for(program);
-    if present.is_empty() && (policy.handlers().is_empty() || for_another) {
-        if !build.is_probe() {
-            console.say(&format!(
-                "steadfast: note: {} has no handler, so nothing in it runs hardened; steadfast-policy(5) says how to name handlers\n",
+    let absent = |name: &&String| !present.contains(name.as_str());
+    if let Some(name) = policy.handlers().iter().find(absent) {
+        return Some(Refusal::new(
+            format!(
+                "steadfast: the policy's handler {name} is not in {}",
                 program.display()
-            ));
-        }
-        return Ok(exit);
-    }
-    let missing: Vec<&String> = policy
-        .handlers()
-        .iter()
-        .filter(|name| !present.contains(name.as_str()))
-        .collect();
-    if let Some(name) = missing.first() {
-        console.say(&format!(
-            "steadfast: the policy's handler {name} is not in {}\n  fix:   correct the name, or take the statement out; `programs NAME...` in the policy says which programs it is for\n",
-            program.display()
+            ),
+            "correct the name, or take the statement out; `programs NAME...` in the policy says which programs it is for",
         ));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
     }
     if let Some(name) = policy.named().find(|name| !coverage.names(name)) {
-        console.say(&format!(
-            "steadfast: the policy's {name} (output, keeps, carries or later) is not in {}\n  fix:   correct the name, or take the statement out\n",
-            program.display()
+        return Some(Refusal::new(
+            format!(
+                "steadfast: the policy's {name} (output, keeps, carries or later) is not in {}",
+                program.display()
+            ),
+            "correct the name, or take the statement out",
         ));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
     }
-    if !for_another
-        && let Some((name, verb)) = policy.own_names().find(|(name, _)| !coverage.has(name))
-    {
-        let kind = match verb {
-            "ignore" | "racy" | "dup" | "crc" => "variable",
-            _ => "function",
-        };
-        console.say(&format!(
-            "steadfast: the policy's `{verb} {name}`: no {kind} {name} is in {}\n  fix:   correct the name, or take the statement out; ?{name} in its place may be missing\n",
+    if for_another {
+        return None;
+    }
+    let (name, verb) = policy.own_names().find(|(name, _)| !coverage.has(name))?;
+    let kind = match verb {
+        "ignore" | "racy" | "dup" | "crc" => "variable",
+        _ => "function",
+    };
+    Some(Refusal::new(
+        format!(
+            "steadfast: the policy's `{verb} {name}`: no {kind} {name} is in {}",
             program.display()
-        ));
-        let _ = fs::remove_file(program);
-        return Ok(Exit::Status(1));
-    }
-    Ok(exit)
+        ),
+        format!("correct the name, or take the statement out; ?{name} in its place may be missing"),
+    ))
 }
 
 fn run(command: &mut Command, console: &mut Console<'_>) -> Exit {
@@ -246,5 +337,34 @@ fn run(command: &mut Command, console: &mut Console<'_>) -> Exit {
             ));
             Exit::Own(Own::NotExecutable)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A refused program goes; where it cannot, the user is told, and the status is the same.
+    #[test]
+    fn what_cannot_be_taken_away_is_told() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("program");
+        fs::write(&file, "").expect("written");
+        for (program, told) in [(file.as_path(), false), (dir.path(), true)] {
+            let mut said = Vec::new();
+            let mut console = Console {
+                out: &mut Vec::new(),
+                err: &mut said,
+            };
+            let refusal = Refusal::not_linked(program, "why", "how");
+            assert_eq!(refuse(program, &refusal, &mut console), Exit::Status(1));
+            let said = String::from_utf8_lossy(&said);
+            assert!(
+                said.contains("is not linked: why\n  fix:   how\n"),
+                "{said}"
+            );
+            assert_eq!(said.contains("cannot be removed"), told, "{said}");
+        }
+        assert!(!file.exists());
     }
 }

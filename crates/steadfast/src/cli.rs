@@ -92,25 +92,7 @@ pub(crate) enum Command {
     /// (steadfast/sei.h) or by a policy file: --steadfast-policy=FILE, or STEADFAST_POLICY. A program
     /// whose handlers reach code that is not hardened is not linked, and the way there is named.
     ///
-    /// --coverage=text PROGRAM or --coverage=json PROGRAM says what was hardened, --explain
-    /// FILE:LINE PROGRAM what was done with one line. --find-nondeterminism builds a program that
-    /// names the first store in which the two runs of a handler differ. --recover, for all files and
-    /// the link, makes one that puts memory back after a mismatch and runs the handler again, on
-    /// another core. --other-core, when linking, has each handler's second run on another core. --barrier, when linking,
-    /// has what leaves wait for all threads that are inside a handler then.
-    ///
-    /// --protect=sei, for all files and the link, has the checks of the SEI paper and no more, at less cost; --protect=full,
-    /// the default, has all of them.
-    ///
-    /// --state=dup, crc or dup,crc, for all files and the link, protects what annotations or policies
-    /// name between handlers as well: by a copy that the second run works on, or by checksums.
-    ///
-    /// --validate=async[:HANDLERS], for all files and the link, has each handler's second run later, in
-    /// another process on another core, at most so many handlers behind (64). With --hold-output a
-    /// message leaves only when all handlers before it are validated.
-    ///
-    /// --between=duplicate makes code outside handlers compute everything twice and compare before it
-    /// stores, calls or branches. Files with and without it may be linked together.
+    /// The exit status is clang's, or 1 where a link is refused.
     #[command(
         override_usage = "steadfast cc [CLANG'S ARGUMENTS]...",
         disable_help_flag = true
@@ -121,6 +103,8 @@ pub(crate) enum Command {
         arguments: Vec<OsString>,
     },
     /// Compile C++ in the same way: CXX="steadfast c++"
+    ///
+    /// Takes clang++'s arguments, and the flags of `steadfast cc` but for --validate=async, which is for C.
     #[command(
         name = "c++",
         override_usage = "steadfast c++ [CLANG'S ARGUMENTS]...",

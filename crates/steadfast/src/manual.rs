@@ -70,7 +70,8 @@ fn render(page: Option<&str>) -> Result<String, NoPage> {
     };
     let has_options = command.get_opts().next().is_some();
     let has_commands = command.get_subcommands().any(|page| !page.is_hide_set());
-    let man = clap_mangen::Man::new(command)
+    // `help` has no page: it would show this one.
+    let man = clap_mangen::Man::new(command.disable_help_subcommand(true))
         .section("1")
         .manual("Steadfast");
     let mut roff = Vec::new();

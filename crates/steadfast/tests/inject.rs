@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use steadfast_inject::record::{
-    Campaign, Comparator, ControlRuns, Dir, Engine, FaultType, Golden, Limits, Machine, Place,
-    Planned, Population, Protection, Run, SCHEMA, Shard,
+    Campaign, Comparator, ControlRuns, Counts, Dir, Engine, FaultType, Golden, Limits, Machine,
+    Place, Planned, Population, Protection, Run, SCHEMA, Shard,
 };
 use steadfast_integrity::outcome::Leaf;
 use tempfile::TempDir;
@@ -71,9 +71,12 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
         seed: "5eed".repeat(16),
         engine: Engine::Plant,
         population: Population {
-            dynamic: 1_000_000,
-            reachable: 990_000,
-            unreachable: BTreeMap::from([("too short".into(), 10_000)]),
+            counts: Counts {
+                dynamic: 1_000_000,
+                reachable: 990_000,
+                unreachable: BTreeMap::from([("too short".into(), 10_000)]),
+                ..Counts::default()
+            },
             ..Population::default()
         },
         fault_types: vec![fault_type],

@@ -83,6 +83,9 @@ pub struct Disk {
 
 impl Disk {
     /// Opens the directory of the replica in this place, which executes this service. What is damaged is put aside.
+    ///
+    /// # Errors
+    /// When the directory cannot be made, read or locked, belongs to another replica or service, or what is damaged in it cannot be put aside.
     pub fn open(dir: &Path, slot: u64, service: &str) -> anyhow::Result<Self> {
         let at = dir.display();
         fs::DirBuilder::new()

@@ -31,6 +31,9 @@ pub enum Next<'a> {
 }
 
 /// The record of these bytes, behind what `out` has.
+///
+/// # Errors
+/// When there are 4 GiB of bytes or more.
 pub fn put(body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
     let length = length.to_le_bytes();

@@ -139,6 +139,10 @@ pub struct Setup {
 
 /// Runs one replica until its callers are gone, or until it can answer nobody any more, and why. On this thread. Other replicas reach it by
 /// the listener.
+///
+/// # Errors
+/// With the reason why this replica can answer nobody any more: no runtime or socket, an engine that does not start, a group that it cannot join, or
+/// a turn that fails.
 pub fn run<M: Machine>(
     setup: Setup,
     listener: std::net::TcpListener,

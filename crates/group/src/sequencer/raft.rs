@@ -74,6 +74,9 @@ pub enum Answer {
 }
 
 /// Answers the questions of one connection until it ends.
+///
+/// # Errors
+/// When the connection ends, or a question on it is damaged.
 pub async fn answer(raft: &Raft, mut stream: Connection) -> io::Result<()> {
     loop {
         let failed = |why: &dyn fmt::Display| Answer::Failed(why.to_string());
@@ -291,6 +294,9 @@ pub struct Engine {
 impl Engine {
     /// Starts the engine; entries come out of the receiver. `post` reaches the leader where that is another replica. Without a disk the
     /// log is in memory alone.
+    ///
+    /// # Errors
+    /// When what the disk holds cannot be kept going, or the engine refuses it.
     pub async fn start(
         me: Node,
         links: Links,
@@ -366,6 +372,9 @@ impl Engine {
     }
 
     /// Makes these the first members. Only on one of them, and only once in the life of a group.
+    ///
+    /// # Errors
+    /// When there is a group already.
     pub async fn found(&self, members: BTreeMap<Node, Member>) -> anyhow::Result<()> {
         let members: BTreeMap<u64, Member> = members
             .into_iter()
@@ -395,6 +404,9 @@ impl Engine {
     }
 
     /// A member is none any more.
+    ///
+    /// # Errors
+    /// With the engine's words: this replica does not lead, a change is under way, or no majority is left.
     pub async fn remove(&self, node: Node) -> Result<(), String> {
         let gone = BTreeSet::from([node.0]);
         self.raft
@@ -405,6 +417,9 @@ impl Engine {
     }
 
     /// A member is reached by clients at another address.
+    ///
+    /// # Errors
+    /// As [`Self::remove`].
     pub async fn readdress(&self, node: Node, member: Member) -> Result<(), String> {
         let nodes = BTreeMap::from([(node.0, member)]);
         self.raft

@@ -137,7 +137,7 @@ impl Field {
                 "report this, with the program: a counter changed what it does",
             ));
         }
-        if drafted.population.dynamic == 0 && drafted.counted {
+        if drafted.population.counts.dynamic == 0 && drafted.counted {
             return Err(needs(
                 "a target that executes something",
                 "no instructions",

@@ -488,8 +488,8 @@ impl Field {
             let name = format!("{}-{number}", first.model());
             fault_types.push(FaultType {
                 name: name.clone(),
-                population: population.dynamic,
-                reachable: population.reachable,
+                population: population.counts.dynamic,
+                reachable: population.counts.reachable,
                 planned: self.order.runs,
                 weight: 0.0,
             });

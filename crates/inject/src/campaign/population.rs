@@ -80,7 +80,7 @@ impl Field {
             to.uncounted = stepped.unknown;
             to.surplus = Some(self.surplus(profile, &stepped));
         } else {
-            to.uncounted = self.reach()?.uncounted(to.dynamic);
+            to.uncounted = self.reach()?.uncounted(to.counts.dynamic);
         }
         Ok(())
     }
@@ -266,37 +266,36 @@ impl Field {
     /// What faults can be drawn from.
     #[must_use]
     pub fn population(&self, profile: &Profile, again: Option<&Profile>) -> Population {
-        let mut out = Population {
-            unreachable: BTreeMap::new(),
-            ..Population::default()
-        };
+        let mut out = Population::default();
         let second: HashMap<(usize, u64), u64> = again
             .iter()
             .flat_map(|p| &p.sites)
             .map(|s| ((s.module, s.addr), s.count))
             .collect();
         for site in &profile.sites {
-            out.dynamic += site.count;
-            out.sites += 1;
+            out.counts.dynamic += site.count;
+            out.counts.sites += 1;
             *out.by_module
                 .entry(self.modules[site.module].name.clone())
                 .or_default() += site.count;
             if !self.chosen(site.module, site.addr) {
-                out.excluded += site.count;
+                out.counts.excluded += site.count;
             } else if let Some(reason) = &site.refused {
-                *out.unreachable
+                *out.counts
+                    .unreachable
                     .entry(format!("window: {reason}"))
                     .or_default() += site.count;
             } else {
-                out.reachable += site.count;
+                out.counts.reachable += site.count;
                 if again.is_some() && second.get(&(site.module, site.addr)) != Some(&site.count) {
-                    out.unstable += site.count;
+                    out.counts.unstable += site.count;
                 }
             }
         }
         if profile.unknown > 0 {
-            out.dynamic += profile.unknown;
-            out.unreachable
+            out.counts.dynamic += profile.unknown;
+            out.counts
+                .unreachable
                 .insert("not counted (at most)".into(), profile.unknown);
         }
         out

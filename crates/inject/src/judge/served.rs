@@ -5,6 +5,7 @@
 use steadfast_integrity::outcome::Leaf;
 
 use super::{Captured, Compared, Evidence};
+use crate::record::Pattern;
 use crate::server::{CLIENT, Driver, Served, Talk, is_replies};
 use crate::target::Ran;
 
@@ -96,7 +97,7 @@ fn first_line(captured: &Captured, name: &str) -> String {
 /// Whether the first difference between what a client should and did get lies in a line that
 /// says that something is wrong.
 #[must_use]
-pub fn is_error_reply(pattern: &str, golden: &[u8], got: &[u8]) -> bool {
+pub fn is_error_reply(pattern: &Pattern, golden: &[u8], got: &[u8]) -> bool {
     let at = golden.iter().zip(got).take_while(|(a, b)| a == b).count();
     let from = got[..at]
         .iter()
@@ -106,8 +107,7 @@ pub fn is_error_reply(pattern: &str, golden: &[u8], got: &[u8]) -> bool {
         .split(|byte| *byte == b'\n')
         .next()
         .unwrap_or(&[]);
-    regex_lite::Regex::new(pattern)
-        .is_ok_and(|regex| regex.is_match(&String::from_utf8_lossy(line)))
+    pattern.is_in(line)
 }
 
 /// The leaf of a run of a server, whose fault has fired.
@@ -170,7 +170,7 @@ pub(crate) fn said_so(
     captured: &Captured,
     compared: &Compared,
 ) -> bool {
-    let Some(pattern) = driver.and_then(|driver| driver.error_reply.as_deref()) else {
+    let Some(pattern) = driver.and_then(|driver| driver.error_reply.as_ref()) else {
         return false;
     };
     let get = |captured: &Captured, name: &str| captured.0.get(name).cloned().unwrap_or_default();
@@ -195,7 +195,8 @@ mod tests {
     #[test]
     fn an_error_reply_is_a_whole_line_of_its_own() {
         let golden = b"STORED\r\nVALUE a 0 1\r\n";
-        let error = |got: &[u8]| is_error_reply("^(SERVER_|CLIENT_)?ERROR", golden, got);
+        let pattern = "^(SERVER_|CLIENT_)?ERROR".parse().expect("a pattern");
+        let error = |got: &[u8]| is_error_reply(&pattern, golden, got);
         assert!(error(b"STORED\r\nERROR\r\n"));
         assert!(error(b"SERVER_ERROR out of memory\r\n"));
         assert!(!error(b"STORED\r\nVALUE b ERROR\r\n") && !error(b"STORED\r\nEND\r\n"));
@@ -214,7 +215,7 @@ mod tests {
             client: Client::Command("client".into(), Vec::new()),
             ready: Ready::Port(1),
             stop: libc::SIGKILL,
-            error_reply: Some("^E".into()),
+            error_reply: Some("^E".parse().expect("a pattern")),
         };
         for (texts, error, prefix) in [
             (["ERR\n", "two\n"], true, false),
@@ -265,7 +266,11 @@ mod tests {
                 detection: detection.as_ref(),
                 seen: None,
                 limits: &Limits::default(),
-                error_reply: is_error_reply("^E", b"one\ntwo\n", got.as_bytes()),
+                error_reply: is_error_reply(
+                    &"^E".parse().expect("a pattern"),
+                    b"one\ntwo\n",
+                    got.as_bytes(),
+                ),
             },
             &served,
         )

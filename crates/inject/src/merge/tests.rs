@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::record::{
-    Comparator, ControlRuns, Engine, FaultType, Golden, Limits, Machine, Module, Planned,
+    Comparator, ControlRuns, Counts, Engine, FaultType, Golden, Limits, Machine, Module, Planned,
     Population, Protection,
 };
 use crate::results::{ResultsError, load};
@@ -45,8 +45,11 @@ fn campaign(index: u32, of: u32) -> Campaign {
         seed: "00".into(),
         engine: Engine::Plant,
         population: Population {
-            dynamic: 4_000,
-            reachable: 4_000,
+            counts: Counts {
+                dynamic: 4_000,
+                reachable: 4_000,
+                ..Counts::default()
+            },
             ..Population::default()
         },
         fault_types: vec![
@@ -179,7 +182,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         ("the fault types", |c| c.fault_types[0].weight = 0.5),
         ("the golden status", |c| c.golden.status = 1),
         ("the version of steadfast", |c| c.steadfast = "9".into()),
-        ("the population", |c| c.population.dynamic = 1),
+        ("the population", |c| c.population.counts.dynamic = 1),
     ];
     for (what, change) in changes {
         let root = root();

@@ -74,3 +74,13 @@ fn another_schema_and_a_broken_line_are_refused() {
     assert!(matches!(dir.plan(), Err(RecordError::Wrong { .. })));
     fs::remove_dir_all(dir.path()).expect("removed");
 }
+
+/// The sample was written by an earlier version: what is read is written again byte for byte.
+#[test]
+fn a_campaign_file_is_written_as_it_was_read() {
+    let sample = include_str!("../../../steadfast/tests/samples/gzip/campaign.json");
+    let campaign: Campaign = serde_json::from_str(sample).expect("a campaign");
+    assert!(campaign.population.counts.dynamic > 0);
+    let again = serde_json::to_string_pretty(&campaign).expect("written") + "\n";
+    assert_eq!(again, sample);
+}

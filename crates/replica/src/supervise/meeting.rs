@@ -824,11 +824,6 @@ impl Supervisor<'_> {
 /// follows. That passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
 /// needs: flags stay as they are, and nothing is pushed. Then it enters the agent (meet.c, `sf_found`).
 fn payload(number: u32) -> Vec<u8> {
-    const TLS_RCX: u32 = 0;
-    const TLS_DESC: u32 = 8;
-    const TLS_BUDGET: u32 = 112;
-    const TLS_SEEK_ANY: u32 = 2440;
-    const TLS_SEEK_LESS: u32 = 2448;
     const DESC_FOUND: u32 = 0xfb;
     const DESC_YIELD: u32 = 0xf7;
     const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25];
@@ -871,7 +866,7 @@ fn payload(number: u32) -> Vec<u8> {
         out.extend(at.to_le_bytes());
     };
     let enter = |out: &mut Vec<u8>, desc: u32| {
-        gs(out, &MOV_GS_IMM, TLS_DESC);
+        gs(out, &MOV_GS_IMM, abi::tls::DESC);
         out.extend(desc.to_le_bytes());
         out.extend(LEA_RCX_RIP);
         out.extend(rel(6 + 8));
@@ -879,22 +874,22 @@ fn payload(number: u32) -> Vec<u8> {
         out.extend(rel(0));
         out.extend(abi::ENTRY_ENTROPY.to_le_bytes());
     };
-    gs(&mut out, &MOV_GS_RCX, TLS_RCX);
-    gs(&mut out, &MOV_RCX_GS, TLS_BUDGET);
+    gs(&mut out, &MOV_GS_RCX, abi::tls::RCX);
+    gs(&mut out, &MOV_RCX_GS, abi::tls::BUDGET);
     out.extend(LEA_RCX_LESS);
-    gs(&mut out, &MOV_GS_RCX, TLS_BUDGET);
+    gs(&mut out, &MOV_GS_RCX, abi::tls::BUDGET);
     out.extend([JRCXZ, 2, JMP_SHORT, u8::try_from(ENTER + 9).expect("short")]);
     enter(&mut out, DESC_YIELD);
-    gs(&mut out, &MOV_GS_RCX, TLS_RCX);
-    gs(&mut out, &MOV_RCX_GS, TLS_SEEK_ANY);
+    gs(&mut out, &MOV_GS_RCX, abi::tls::RCX);
+    gs(&mut out, &MOV_RCX_GS, abi::tls::SEEK_ANY);
     out.extend([JRCXZ, 5, JMP]);
     out.extend(rel(REGISTERS.len() * BLOCK));
     for (i, (number, place)) in REGISTERS.into_iter().enumerate() {
-        gs(&mut out, &MOV_RCX_GS, TLS_SEEK_LESS + 8 * place);
+        gs(&mut out, &MOV_RCX_GS, abi::tls::SEEK_LESS + 8 * place);
         // lea rcx, [register + rcx]
         out.extend([0x48 | number >> 3, 0x8d, 0x4c, 0x08 | number & 7, 0]);
         out.extend([JRCXZ, u8::try_from(GO_ON).expect("short")]);
-        gs(&mut out, &MOV_RCX_GS, TLS_RCX);
+        gs(&mut out, &MOV_RCX_GS, abi::tls::RCX);
         out.push(JMP);
         out.extend(rel((REGISTERS.len() - 1 - i) * BLOCK + ENTER));
     }

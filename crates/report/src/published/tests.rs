@@ -87,6 +87,77 @@ fn none_and_all_want_enough_runs() {
     assert_eq!(all.judge(&Row::share("k", "w", 5, 6)), Status::Missed);
 }
 
+/// A bare value says nothing of how far the rounds lie apart: it meets no limit, and misses none.
+#[test]
+fn a_value_without_an_interval_is_judged_only_where_nothing_varies() {
+    let bare = Row::new("getppid", "added per event", 1.0, "ns");
+    let least = Value {
+        least: Some(2.0),
+        ..Value::default()
+    };
+    for limit in [&most(60.0), &most(0.5), &least] {
+        assert_eq!(limit.judge(&bare), Status::Pending);
+    }
+    assert_eq!(Value::default().judge(&bare), Status::Published);
+    let exact = |value| Row::exactly("getppid", "bytes", value, "B");
+    assert_eq!(most(60.0).judge(&exact(60.0)), Status::Met);
+    assert_eq!(most(60.0).judge(&exact(60.1)), Status::Missed);
+    assert_eq!(least.judge(&exact(1.9)), Status::Missed);
+    // Counts need no interval where the limit is one of counts.
+    let all = Value {
+        all: Some(5),
+        ..Value::default()
+    };
+    let counted = Row {
+        hits: Some(5),
+        n: Some(5),
+        ..bare
+    };
+    assert_eq!(all.judge(&counted), Status::Met);
+}
+
+#[test]
+fn a_new_row_of_several_rounds_needs_an_interval() {
+    let bare = || Row {
+        n: Some(10),
+        ..Row::new("getppid", "added per event", 1.0, "ns")
+    };
+    let errors = |date: &str, row: Row| {
+        let mut file = file(vec![row]);
+        file.runs[0].date = date.to_owned();
+        file.errors()
+    };
+    let found = errors("2026-11-28", bare());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("an interval is required"), "{found:?}");
+    assert!(errors("2026-11-23", bare()).is_empty());
+    for row in [
+        bare().within(0.5, 1.5, 10),
+        Row {
+            exact: true,
+            ..bare()
+        },
+        Row {
+            n: Some(1),
+            ..bare()
+        },
+        Row { n: None, ..bare() },
+    ] {
+        assert!(errors("2026-11-28", row.clone()).is_empty(), "{row:?}");
+    }
+    let both = Row {
+        exact: true,
+        ..bare().within(0.5, 1.5, 10)
+    };
+    let half = Row {
+        low: Some(0.5),
+        ..bare()
+    };
+    for row in [both, half] {
+        assert!(!errors("2026-11-23", row.clone()).is_empty(), "{row:?}");
+    }
+}
+
 #[test]
 fn a_value_that_is_not_there_is_pending_and_never_met() {
     let files = Files::from([("results/a.json".to_owned(), file(vec![ns(1.0, 1.0, 1.0)]))]);

@@ -58,15 +58,15 @@ pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
         }
         let mut text = format!(
             "{} executed instructions at {} places, {:.2} % of them reachable\n",
-            population.dynamic,
-            population.sites,
-            share(population.reachable, population.dynamic)
+            population.counts.dynamic,
+            population.counts.sites,
+            share(population.counts.reachable, population.counts.dynamic)
         );
-        for (reason, n) in &population.unreachable {
+        for (reason, n) in &population.counts.unreachable {
             let _ = writeln!(
                 text,
                 "  not reachable: {:.3} % ({reason})",
-                share(*n, population.dynamic)
+                share(*n, population.counts.dynamic)
             );
         }
         text.push_str(&more_than_bare(&population, "  "));
@@ -77,7 +77,7 @@ pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
                 text,
                 "{:>11} {:>5.1} %  {}!{name}",
                 f.executions,
-                share(f.executions, population.dynamic),
+                share(f.executions, population.counts.dynamic),
                 f.module
             );
         }

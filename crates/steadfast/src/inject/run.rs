@@ -220,13 +220,13 @@ fn planned(campaign: &Campaign, out: &std::path::Path) -> String {
         out.display(),
         campaign.seed,
     );
-    if p.dynamic > 0 {
+    if p.counts.dynamic > 0 {
         let _ = writeln!(
             text,
             "inject: {} executed instructions at {} places, {:.2} % of them reachable",
-            p.dynamic,
-            p.sites,
-            share(p.reachable, p.dynamic)
+            p.counts.dynamic,
+            p.counts.sites,
+            share(p.counts.reachable, p.counts.dynamic)
         );
     }
     if p.transfers > 0 {
@@ -236,19 +236,19 @@ fn planned(campaign: &Campaign, out: &std::path::Path) -> String {
             p.transfers
         );
     }
-    for (reason, n) in &p.unreachable {
+    for (reason, n) in &p.counts.unreachable {
         let _ = writeln!(
             text,
             "inject:   not reachable: {:.3} % ({reason})",
-            share(*n, p.dynamic)
+            share(*n, p.counts.dynamic)
         );
     }
     text.push_str(&super::profile::more_than_bare(p, "inject:   "));
-    if p.unstable > 0 {
+    if p.counts.unstable > 0 {
         let _ = writeln!(
             text,
             "inject:   {:.3} % are executed more or less often from run to run",
-            share(p.unstable, p.dynamic)
+            share(p.counts.unstable, p.counts.dynamic)
         );
     }
     for open in campaign

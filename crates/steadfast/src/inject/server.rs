@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use steadfast_inject::record::is_pattern;
+use steadfast_inject::record::Pattern;
 use steadfast_inject::server::{Client, Driver, Ready};
 
 use super::target::{OrderError, flag};
@@ -89,9 +89,14 @@ impl ServerArgs {
             let path = find::find(program.as_ref(), std::env::var_os("PATH").as_deref())?;
             Client::Command(path.canonicalize().unwrap_or(path), argv)
         };
-        if let Some(text) = self.error_reply.as_deref().filter(|text| !is_pattern(text)) {
-            return Err(flag("error-reply", "a regular expression", text));
-        }
+        let error_reply = self
+            .error_reply
+            .as_deref()
+            .map(|text| {
+                text.parse::<Pattern>()
+                    .map_err(|_| flag("error-reply", "a regular expression", text))
+            })
+            .transpose()?;
         Ok(Some(Driver {
             client,
             ready,
@@ -102,7 +107,7 @@ impl ServerArgs {
                 "KILL" => libc::SIGKILL,
                 _ => libc::SIGTERM,
             },
-            error_reply: self.error_reply.clone(),
+            error_reply,
         }))
     }
 }

@@ -546,11 +546,12 @@ impl TargetArgs {
                 .parse()
                 .map(|tolerance| Comparator::Numeric { tolerance })
                 .map_err(|_| wrong()),
-            Some(("masked", text)) if steadfast_inject::record::is_pattern(text) => {
-                Ok(Comparator::Masked {
-                    patterns: vec![text.to_owned()],
+            Some(("masked", text)) => text
+                .parse()
+                .map(|pattern| Comparator::Masked {
+                    patterns: vec![pattern],
                 })
-            }
+                .map_err(|_| wrong()),
             Some(("command", text)) if !text.is_empty() => Ok(Comparator::Command {
                 command: text.split_whitespace().map(str::to_owned).collect(),
             }),

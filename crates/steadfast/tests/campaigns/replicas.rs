@@ -15,6 +15,7 @@ fn a_replicated_target_is_counted_once() {
             .campaign()
             .expect("a campaign")
             .population
+            .counts
     };
     let (bare, two) = (of("0"), of("2"));
     assert_eq!((bare.dynamic, bare.sites), (two.dynamic, two.sites));

@@ -179,7 +179,7 @@ fn a_moment_of_time_strikes_a_program_that_waits_for_it() {
         .campaign()
         .expect("a campaign");
     assert_eq!(
-        campaign.population.dynamic, 0,
+        campaign.population.counts.dynamic, 0,
         "moments are drawn from no instructions"
     );
     place.well(&["report", "timer"]);
