@@ -24,7 +24,7 @@ const KEPT: Duration = Duration::from_millis(1200);
 const MENDED: Duration = Duration::from_millis(500);
 
 /// A shell with jobs, of which two are copies and one is a program.
-const SHELL: &str = "trap : USR1; (sleep 1.6; exit 7) & a=$!; sleep 1.3 & b=$!; (sleep 30; :) & c=$!; echo $$ > number; \
+const SHELL: &str = "trap : USR1; (sleep 1.6; exit 7) & a=$!; sleep 1.3 & b=$!; (trap : USR2; exec sleep 30) & c=$!; echo $$ > number; \
     wait $a; echo $?; wait $b; echo $?; kill $c; wait $c; echo $?; x=$(sleep 0.1; echo after); echo $x";
 /// It is killed at a `wait` that a program started by it has not ended.
 const INNER: &str =

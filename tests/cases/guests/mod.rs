@@ -228,6 +228,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("own_kill.c"),
         row("pidfds.c").ends("signal 9").replicas(&[1, 2, 3]),
         row("wait_flags.c").replicas(&[1, 2, 3]),
+        row("many_spawns.c").replicas(&[1, 3]),
+        row("many_spawns.c").args("thousand", &["1000"]).replicas(&[2]),
         row("own_kill.c").args("group", &["group"]).ends("signal 9").replicas(&[1, 2, 3]),
         row("own_kill.c").args("thread", &["thread"]).ends("signal 9").replicas(&[2, 3]),
         row("signalfd.c"),
