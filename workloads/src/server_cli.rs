@@ -227,16 +227,26 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             at,
             limit,
         } => {
-            let built = Builds::at(store.servers(), 1).find(by_name(server)?, variant)?;
             let limit = Duration::from_secs(*limit);
-            let results = suite::run(&built, *single_threaded, tests, *at, limit, &mut |run| {
+            let mut told = |run: &suite::TestRun| {
                 let word = match run.end {
                     End::Passed => "passed",
                     End::Failed => "FAILED",
                     End::TimedOut => "TIMED OUT",
                 };
                 println!("{word:<9} {:>7.1} s  {}", run.seconds, run.name);
-            })?;
+            };
+            let results = if let Some(at) = at {
+                let tree = store.servers().join("memcached").join("tests-alone");
+                if !tree.exists() {
+                    std::fs::create_dir_all(store.servers().join("memcached"))?;
+                    suite::unpack(&sources, &tree, &mut say)?;
+                }
+                suite::run_at(*at, &tree, tests, limit, &mut told)?
+            } else {
+                let built = Builds::at(store.servers(), 1).find(by_name(server)?, variant)?;
+                suite::run(&built, *single_threaded, tests, limit, &mut told)?
+            };
             let passed = results.iter().filter(|run| run.end == End::Passed).count();
             println!("{passed} of {} test files passed", results.len());
             for run in results.iter().filter(|run| run.end != End::Passed) {

@@ -111,7 +111,7 @@ fn kebab(name: &str) -> String {
 /// The name of a public item, from the words behind `pub`.
 fn name_of(words: &[String]) -> Option<String> {
     let qualified = |word: &&String| QUALIFIERS.contains(&word.as_str());
-    let behind = words.iter().skip_while(qualified).next();
+    let behind = words.iter().find(|word| !qualified(word));
     let kind = if behind.is_some_and(|word| word == "fn") {
         words.iter().position(|word| word == "fn")
     } else {

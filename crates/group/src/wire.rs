@@ -26,7 +26,7 @@ const HELLO_MAX: usize = 4096;
 /// A host that has lost its power, or a firewall that has forgotten the connection, says nothing for a quarter of an hour.
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// The version of everything that replicas say to each other.
-pub const PROTOCOL: u16 = 8;
+pub const PROTOCOL: u16 = 9;
 
 /// What each connection begins with. Its layout never changes, so that replicas of different versions can tell each other so.
 #[must_use]

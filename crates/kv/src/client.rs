@@ -17,7 +17,7 @@ use steadfast_group::tls::{Stream, Tls};
 use steadfast_integrity::envelope::server::{Asked, Envelope, asked};
 
 use crate::alive::for_client;
-use crate::protocol::{Local, Parsed, parse};
+use crate::protocol::{Local, Parsed, TOO_LARGE, parse};
 use crate::request::Request;
 use crate::service::{Event, Group, Reply, Service};
 
@@ -120,8 +120,11 @@ async fn talk(
         }
     };
     let mut sealed = Vec::new();
+    // Of a value above the limit: bytes that are to come and that nobody keeps.
+    let mut skip = 0;
     loop {
-        let mut consumed = 0;
+        let mut consumed = skip.min(input.len());
+        skip -= consumed;
         let mut requests: Vec<Request> = Vec::new();
         let mut slots: Vec<Slot> = Vec::new();
         let mut close = false;
@@ -137,6 +140,19 @@ async fn talk(
                 Parsed::Answer(bytes, text) => {
                     consumed = (consumed + bytes).min(input.len());
                     slots.push(Slot::Bytes(text));
+                }
+                Parsed::TooLarge(line, value, stale) => {
+                    consumed += line;
+                    let here = value.min(input.len() - consumed);
+                    consumed += here;
+                    skip = value - here;
+                    match stale {
+                        Some(request) => {
+                            requests.push(request);
+                            slots.push(Slot::Reply);
+                        }
+                        None => slots.push(Slot::Bytes(TOO_LARGE.to_vec())),
+                    }
                 }
                 Parsed::Local(bytes, Local::Quit) => {
                     consumed += bytes;

@@ -36,11 +36,12 @@ const fn open(kind: &'static str, field: &'static str, how: &'static str) -> Par
     }
 }
 
-const PARTS: [Part; 30] = [
+const PARTS: [Part; 31] = [
     voted("item", "flags", ITEM),
     voted("item", "expires", ITEM),
     voted("item", "cas", ITEM),
     voted("item", "key length", ITEM),
+    voted("item", "marks", ITEM),
     voted("item", "value length", ITEM),
     voted("item", "key", ITEM),
     voted("item", "value", ITEM),
@@ -50,7 +51,6 @@ const PARTS: [Part; 30] = [
     voted("head", "cas", HEAD),
     voted("head", "flushed", HEAD),
     voted("head", "flush_at_ms", HEAD),
-    voted("head", "used", HEAD),
     voted(
         "session",
         "last submission of a replica",
@@ -80,6 +80,11 @@ const PARTS: [Part; 30] = [
         "shard",
         "table of items",
         "an item that is lost is voted on when it is asked for; the table itself has no digest",
+    ),
+    open(
+        "weight",
+        "of all items",
+        "follows from them; kept twice, and counted anew where the two differ",
     ),
     open(
         "digest",
@@ -193,9 +198,8 @@ mod tests {
             cas: _,
             flushed: _,
             flush_at_ms: _,
-            used: _,
         } = Head::default();
-        let fields = ["chain", "now_ms", "cas", "flushed", "flush_at_ms", "used"];
+        let fields = ["chain", "now_ms", "cas", "flushed", "flush_at_ms"];
         assert_eq!(listed("head"), fields);
     }
 

@@ -74,12 +74,10 @@ pub(crate) fn of(request: &Request) -> Option<Once<'_>> {
     let form = match request {
         Request::Store { form, .. }
         | Request::Delete { form, .. }
+        | Request::Stale { form, .. }
+        | Request::TooLarge { form, .. }
         | Request::Count { form, .. } => form,
-        Request::MetaGet {
-            touch: Some(_),
-            form,
-            ..
-        } => form,
+        Request::MetaGet { form, .. } if !request.reads() => form,
         _ => return None,
     };
     match form {
@@ -100,6 +98,11 @@ pub(crate) fn keys() -> impl Iterator<Item = Vec<u8>> {
 
 fn slot_key(slot: u64) -> Vec<u8> {
     format!("{KEY}{slot}").into_bytes()
+}
+
+/// Whether a key is of the kind that no client may name.
+pub(crate) fn is_slot(key: &[u8]) -> bool {
+    key.starts_with(KEY.as_bytes())
 }
 
 /// What a slot is called in reports; nothing for the key of an item.

@@ -4,7 +4,12 @@
 //!  1. A request that leaves here is well formed: key and value are within their limits, numbers are numbers.
 //!  2. What is refused is answered here and never reaches the log.
 //!
-//! Not covered: the binary protocol (deprecated upstream), refused by its first byte; base64 keys and stale items of the meta commands.
+//! Not covered: the binary protocol (deprecated upstream), refused by its first byte; `h` and `l` of `mg`: a read would have to change its item.
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 use crate::once;
 use crate::request::{Form, KEY_MAX, Request, VALUE_MAX, Verb};
@@ -18,6 +23,13 @@ const GET_LINE_MAX: usize = 1 << 20;
 /// The same of the service's own commands: a batch of a backup, in hexadecimal digits.
 const OWN_LINE_MAX: usize = 5 << 20;
 
+/// Keys that are bytes; clients leave the padding out, or do not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+const INVALID: &str = "CLIENT_ERROR invalid flag";
+
 /// What the head of the input is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
@@ -27,6 +39,8 @@ pub(crate) enum Parsed {
     Request(usize, Request),
     /// Answered at once: so many bytes.
     Answer(usize, Vec<u8>),
+    /// A value above the limit is announced: bytes of the line, and those behind it that nobody keeps. What was there before may have to go.
+    TooLarge(usize, usize, Option<Request>),
     /// Asks the connection itself.
     Local(usize, Local),
     /// Answer, then close.
@@ -77,7 +91,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
     };
     // A number that cannot be read would be no number, and the request executed as often as it comes.
     if matches!(*verb, b"md" | b"ma" | b"mg")
-        && let Some(flags) = Flags::read(rest.get(1..).unwrap_or_default())
+        && let Ok(flags) = Flags::read(rest.get(1..).unwrap_or_default())
         && let Err(why) = once::read(&flags.0)
     {
         return answer(why);
@@ -174,58 +188,15 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
                 _ => answer("ERROR"),
             }
         }
-        (b"mg", [key, flags @ ..]) => meta_get(consumed, key, flags),
-        (b"md", [key, flags @ ..]) => {
-            let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "COkq")) else {
-                return bad();
-            };
-            let cas = flags.number('C');
-            Parsed::Request(
-                consumed,
-                Request::Delete {
-                    key,
-                    cas,
-                    form: flags.form(false),
-                },
-            )
-        }
-        (b"ma", [key, flags @ ..]) => {
-            let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "CDJMNOTckqtv")) else {
-                return bad();
-            };
-            let up = match flags.text('M') {
-                None | Some("I" | "i" | "incr" | "+") => true,
-                Some("D" | "d" | "decr" | "-") => false,
-                Some(_) => return answer("CLIENT_ERROR invalid mode for ma"),
-            };
-            let by = match flags.text('D') {
-                None => 1,
-                Some(text) => match unsigned(text.as_bytes()) {
-                    Some(by) => by,
-                    None => return answer("CLIENT_ERROR invalid numeric delta argument"),
-                },
-            };
-            let seed = flags
-                .signed('N')
-                .map(|expires| (flags.number('J').unwrap_or(0), expires));
-            let expires = flags.signed('T');
-            let cas = flags.number('C');
-            let value = flags.has('v');
-            Parsed::Request(
-                consumed,
-                Request::Count {
-                    key,
-                    up,
-                    by,
-                    seed,
-                    expires,
-                    cas,
-                    form: flags.form(value),
-                },
-            )
-        }
+        (b"mg", [key, flags @ ..]) => meta(consumed, key, flags, META_GET, meta_get),
+        (b"md", [key, flags @ ..]) => meta(consumed, key, flags, "CIOTLPbkq", meta_delete),
+        (b"ma", [key, flags @ ..]) => meta(consumed, key, flags, "CDJLMNOPTbckqtv", meta_count),
         (b"mn", _) => answer("MN"),
-        (b"me", [key, ..]) if name(key).is_some() => answer("EN"),
+        (b"me", [key, flags @ ..]) => meta(consumed, key, flags, "b", |key, flags| {
+            let form = flags.form(false);
+            Ok(Request::Debug { key, form })
+        }),
+        (b"ms" | b"me", _) => bad(),
         (b"version", _) => answer(&format!("VERSION {VERSION}")),
         (b"verbosity", [_] | [_, _]) => {
             let (_, form) = form(rest);
@@ -301,31 +272,8 @@ fn block(input: &[u8], consumed: usize, length: usize) -> Option<Result<(usize, 
     Some(Err(skip))
 }
 
-/// A value this large is read past, so that the connection goes on behind it; whoever announces more has lost its place.
-const SKIPPED_MAX: usize = 8 * VALUE_MAX;
-
-/// A value above the limit is read past without being kept. Where it was to take another one's place, that goes: it would be stale.
-fn too_large(
-    input: &[u8],
-    consumed: usize,
-    length: usize,
-    stale: Option<(Vec<u8>, Form)>,
-) -> Parsed {
-    let whole = consumed.saturating_add(length).saturating_add(2);
-    if input.len() < whole && length <= SKIPPED_MAX {
-        return Parsed::Partial;
-    }
-    if length > SKIPPED_MAX {
-        return Parsed::Close(b"SERVER_ERROR object too large for cache\r\n".to_vec());
-    }
-    match stale {
-        Some((key, form)) => Parsed::Request(whole, Request::TooLarge { key, form }),
-        None => Parsed::Answer(
-            whole,
-            b"SERVER_ERROR object too large for cache\r\n".to_vec(),
-        ),
-    }
-}
+/// What is answered where a value is above the limit and nothing has to go.
+pub(crate) const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 
 /// As memcached: what an int cannot count, the end of the line included, is no length.
 const LENGTH_MAX: usize = (i32::MAX - 2) as usize;
@@ -362,8 +310,9 @@ fn store(input: &[u8], consumed: usize, verb: &[u8], rest: &[&[u8]]) -> Parsed {
         return bad();
     };
     if length > VALUE_MAX {
-        let stale = (verb == Verb::Set).then_some((key, form));
-        return too_large(input, consumed, length, stale);
+        // Where it was to take another one's place, that goes: it would be stale.
+        let stale = (verb == Verb::Set).then_some(Request::TooLarge { key, form });
+        return Parsed::TooLarge(consumed, length + 2, stale);
     }
     match block(input, consumed, length) {
         None => Parsed::Partial,
@@ -377,75 +326,128 @@ fn store(input: &[u8], consumed: usize, verb: &[u8], rest: &[&[u8]]) -> Parsed {
                 expires,
                 value,
                 cas,
+                may_be_older: false,
                 form,
             },
         ),
     }
 }
 
-fn meta_get(consumed: usize, key: &[u8], flags: &[&[u8]]) -> Parsed {
-    let bad = || {
-        Parsed::Answer(
-            consumed,
-            b"CLIENT_ERROR bad command line format\r\n".to_vec(),
-        )
-    };
-    let (Some(key), Some(flags)) = (name(key), Flags::of(flags, "OTcfkqstv")) else {
-        return bad();
-    };
-    let touch = flags.signed('T');
+/// A meta command: its key, its flags, and what they make of it.
+fn meta(
+    consumed: usize,
+    key: &[u8],
+    flags: &[&[u8]],
+    letters: &str,
+    request: impl FnOnce(Vec<u8>, Flags) -> Result<Request, &'static str>,
+) -> Parsed {
+    let read = Flags::of(flags, letters)
+        .and_then(|flags| Ok((flags.key(key)?, flags)))
+        .and_then(|(key, flags)| request(key, flags));
+    match read {
+        Ok(request) => Parsed::Request(consumed, request),
+        Err(why) => Parsed::Answer(consumed, format!("{why}\r\n").into_bytes()),
+    }
+}
+
+/// The flags of `mg`.
+const META_GET: &str = "LNOPRTbcfkqstuv";
+
+fn meta_get(key: Vec<u8>, flags: Flags) -> Result<Request, &'static str> {
     let value = flags.has('v');
-    Parsed::Request(
-        consumed,
-        Request::MetaGet {
+    Ok(Request::MetaGet {
+        key,
+        touch: flags.signed('T'),
+        vivify: flags.signed('N'),
+        recache: flags.signed('R'),
+        form: flags.form(value),
+    })
+}
+
+fn meta_delete(key: Vec<u8>, flags: Flags) -> Result<Request, &'static str> {
+    let cas = flags.number('C');
+    Ok(if flags.has('I') {
+        Request::Stale {
             key,
-            touch,
-            form: flags.form(value),
-        },
-    )
+            cas,
+            expires: flags.signed('T'),
+            form: flags.form(false),
+        }
+    } else {
+        Request::Delete {
+            key,
+            cas,
+            form: flags.form(false),
+        }
+    })
+}
+
+fn meta_count(key: Vec<u8>, flags: Flags) -> Result<Request, &'static str> {
+    let up = match flags.text('M') {
+        None | Some("I" | "i" | "incr" | "+") => true,
+        Some("D" | "d" | "decr" | "-") => false,
+        Some(_) => return Err("CLIENT_ERROR invalid mode for ma"),
+    };
+    let by = match flags.text('D') {
+        None => 1,
+        Some(text) => {
+            unsigned(text.as_bytes()).ok_or("CLIENT_ERROR invalid numeric delta argument")?
+        }
+    };
+    let seed = flags.signed('N');
+    let value = flags.has('v');
+    Ok(Request::Count {
+        key,
+        up,
+        by,
+        seed: seed.map(|expires| (flags.number('J').unwrap_or(0), expires)),
+        expires: flags.signed('T'),
+        cas: flags.number('C'),
+        form: flags.form(value),
+    })
 }
 
 /// The flags of `ms`.
-const META_SET: &str = "CFMOTcfkqst";
+const META_SET: &str = "CFILMOPTbcfkqst";
 
 fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&[u8]]) -> Parsed {
-    let bad = |consumed| Parsed::Answer(consumed, b"CLIENT_ERROR bad data chunk\r\n".to_vec());
-    let Some(length) = unsigned(length).and_then(|length| usize::try_from(length).ok()) else {
-        return bad(consumed);
+    let answer = |consumed, text: &str| {
+        let text = format!("{text}\r\n").into_bytes();
+        Parsed::Answer(consumed, text)
     };
+    let length = unsigned(length).and_then(|length| usize::try_from(length).ok());
+    let Some(length) = length.filter(|length| *length <= LENGTH_MAX) else {
+        return answer(consumed, "CLIENT_ERROR bad data chunk");
+    };
+    let read = Flags::of(flags, META_SET).and_then(|flags| {
+        once::read(&flags.0)?;
+        Ok((flags.key(key)?, flags))
+    });
     if length > VALUE_MAX {
-        let stale = name(key).zip(Flags::of(flags, META_SET));
-        let stale = stale.filter(|(_, flags)| !flags.has('C') && !flags.has('M'));
-        let stale =
-            stale.filter(|(_, flags)| once::read(&flags.0).is_ok_and(|once| once.is_none()));
-        let stale = stale.map(|(key, flags)| (key, flags.form(false)));
-        return too_large(input, consumed, length, stale);
+        // As memcached: whatever the mode, the older value goes.
+        let stale = read.ok().map(|(key, flags)| Request::TooLarge {
+            key,
+            form: flags.form(false),
+        });
+        return Parsed::TooLarge(consumed, length + 2, stale);
     }
     let (consumed, value) = match block(input, consumed, length) {
         None => return Parsed::Partial,
-        Some(Err(skip)) => return bad(skip),
+        Some(Err(skip)) => return answer(skip, "CLIENT_ERROR bad data chunk"),
         Some(Ok(read)) => read,
     };
-    let (Some(key), Some(flags)) = (name(key), Flags::of(flags, META_SET)) else {
-        return Parsed::Answer(
-            consumed,
-            b"CLIENT_ERROR bad command line format\r\n".to_vec(),
-        );
+    let (key, flags) = match read {
+        Ok(read) => read,
+        Err(why) => return answer(consumed, why),
     };
-    if let Err(why) = once::read(&flags.0) {
-        return Parsed::Answer(consumed, format!("{why}\r\n").into_bytes());
-    }
     let verb = match flags.text('M') {
         None | Some("S" | "s" | "set") => Verb::Set,
         Some("E" | "e" | "add") => Verb::Add,
         Some("A" | "a" | "append") => Verb::Append,
         Some("P" | "p" | "prepend") => Verb::Prepend,
         Some("R" | "r" | "replace") => Verb::Replace,
-        Some(_) => {
-            return Parsed::Answer(consumed, b"CLIENT_ERROR invalid mode for ms\r\n".to_vec());
-        }
+        Some(_) => return answer(consumed, "CLIENT_ERROR invalid mode for ms"),
     };
-    let cas = flags.number('C');
     let request = Request::Store {
         verb,
         key,
@@ -455,7 +457,8 @@ fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&
             .unwrap_or(0),
         expires: flags.signed('T').unwrap_or(0),
         value,
-        cas,
+        cas: flags.number('C'),
+        may_be_older: flags.has('I'),
         form: flags.form(false),
     };
     Parsed::Request(consumed, request)
@@ -465,30 +468,60 @@ fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&
 struct Flags(Vec<String>);
 
 impl Flags {
-    /// Nothing where a word is no text, or a flag that takes a number has another token: without it the request would mean something else.
-    fn read(words: &[&[u8]]) -> Option<Self> {
-        let words = words.iter().map(|word| std::str::from_utf8(word).ok());
-        let flags = Self(
-            words
-                .map(|word| word.map(str::to_owned))
-                .collect::<Option<_>>()?,
-        );
-        let numbers = flags.0.iter().all(|word| match word.split_at_checked(1) {
-            Some(("C" | "F" | "J", token)) => token.parse::<u64>().is_ok(),
-            Some(("T" | "N", token)) => token.parse::<i64>().is_ok(),
-            _ => true,
-        });
-        numbers.then_some(flags)
+    /// An error where a word is no text, comes twice, or takes a number and has another token: without it the request would mean something
+    /// else.
+    fn read(words: &[&[u8]]) -> Result<Self, &'static str> {
+        let mut flags: Vec<String> = Vec::with_capacity(words.len());
+        for word in words {
+            let word = std::str::from_utf8(word).map_err(|_| INVALID)?;
+            let (letter, token) = word.split_at_checked(1).ok_or(INVALID)?;
+            if flags.iter().any(|flag| flag.starts_with(letter)) {
+                return Err("CLIENT_ERROR duplicate flag");
+            }
+            let is_right = match letter {
+                "C" | "F" | "J" => token.parse::<u64>().is_ok(),
+                "T" | "N" | "R" => token.parse::<i64>().is_ok(),
+                _ => true,
+            };
+            if !is_right {
+                return Err("CLIENT_ERROR bad token in command line format");
+            }
+            flags.push(word.to_owned());
+        }
+        Ok(Self(flags))
     }
 
-    /// The same; nothing where a flag is not among these letters: what it asks for would not be done.
-    fn of(words: &[&[u8]], letters: &str) -> Option<Self> {
-        Self::read(words).filter(|flags| {
-            flags
-                .0
-                .iter()
-                .all(|word| word.starts_with(|c| letters.contains(c)))
-        })
+    /// The same; an error where a flag is not among these letters: what it asks for would not be done.
+    fn of(words: &[&[u8]], letters: &str) -> Result<Self, &'static str> {
+        for word in words {
+            match word.first() {
+                Some(first) if letters.bytes().any(|letter| letter == *first) => {}
+                Some(b'h' | b'l') if letters == META_GET => {
+                    return Err(
+                        "CLIENT_ERROR flags h and l are not served: a read does not change its item here",
+                    );
+                }
+                _ => return Err(INVALID),
+            }
+        }
+        Self::read(words)
+    }
+
+    /// The key, which the flags may say is base64.
+    fn key(&self, word: &[u8]) -> Result<Vec<u8>, &'static str> {
+        const BAD: &str = "CLIENT_ERROR bad command line format";
+        let key = name(word).ok_or(BAD)?;
+        if !self.has('b') {
+            return Ok(key);
+        }
+        match BASE64.decode(&key) {
+            Ok(key) if key.is_empty() => Err(BAD),
+            Ok(key) if once::is_slot(&key) => {
+                Err("CLIENT_ERROR this key is one of the server's own")
+            }
+            Ok(key) => Ok(key),
+            Err(_) => Err("CLIENT_ERROR error decoding key"),
+        }
     }
 
     fn has(&self, flag: char) -> bool {
@@ -513,7 +546,7 @@ impl Flags {
         let flags = self
             .0
             .into_iter()
-            .filter(|word| "fsctkO".contains(|c| word.starts_with(c)))
+            .filter(|word| "fsctkObTNR".contains(|c| word.starts_with(c)))
             .collect();
         Form::Meta {
             flags,
@@ -556,16 +589,30 @@ mod tests {
                 "set a 0 0 3\r\nabcd\r\n".to_owned(),
                 "CLIENT_ERROR bad data chunk\r\n",
             ),
+            ("mg a k m\r\n".to_owned(), "CLIENT_ERROR invalid flag\r\n"),
             (
-                "mg a k N30 v\r\n".to_owned(),
-                "CLIENT_ERROR bad command line format\r\n",
+                "mg a k v k\r\n".to_owned(),
+                "CLIENT_ERROR duplicate flag\r\n",
             ),
             (
-                "md a I T30\r\n".to_owned(),
-                "CLIENT_ERROR bad command line format\r\n",
+                "mg a h\r\n".to_owned(),
+                "CLIENT_ERROR flags h and l are not served: a read does not change its item here\r\n",
             ),
             (
-                "ms YQ== 1 b\r\nx\r\n".to_owned(),
+                "md a Tsoon I\r\n".to_owned(),
+                "CLIENT_ERROR bad token in command line format\r\n",
+            ),
+            (
+                "ms Y= 1 b\r\nx\r\n".to_owned(),
+                "CLIENT_ERROR error decoding key\r\n",
+            ),
+            // "\0once 7", a slot of kept replies.
+            (
+                "mg AG9uY2UgNw== b v\r\n".to_owned(),
+                "CLIENT_ERROR this key is one of the server's own\r\n",
+            ),
+            (
+                "ms a\r\n".to_owned(),
                 "CLIENT_ERROR bad command line format\r\n",
             ),
         ] {
@@ -588,25 +635,26 @@ mod tests {
 
     #[test]
     fn what_was_to_be_replaced_by_a_value_above_the_limit_goes() {
-        let length = VALUE_MAX + 1;
-        let value = "v".repeat(length);
-        for (line, goes) in [
-            (format!("set a 0 0 {length}"), true),
-            (format!("ms a {length} T30"), true),
-            (format!("add a 0 0 {length}"), false),
-            (format!("cas a 0 0 {length} 7"), false),
-            (format!("ms a {length} C7"), false),
-            (format!("ms a {length} MA"), false),
-            (format!("ms a {length} Oonce:web:1"), false),
-        ] {
-            let whole = format!("{line}\r\n{value}\r\n");
-            let read = parse(whole.as_bytes());
-            match &read {
-                Parsed::Request(all, Request::TooLarge { key, .. }) if goes => {
-                    assert_eq!((*all, key.as_slice()), (whole.len(), &b"a"[..]), "{line}");
+        for length in [VALUE_MAX + 1, 9 * VALUE_MAX, LENGTH_MAX] {
+            for (line, goes) in [
+                (format!("set a 0 0 {length}"), true),
+                (format!("ms a {length} T30"), true),
+                (format!("ms a {length} C7 MA"), true),
+                (format!("ms a {length} Oonce:web:1"), true),
+                (format!("ms YQ {length} b"), true),
+                (format!("ms a {length} Z"), false),
+                (format!("add a 0 0 {length}"), false),
+                (format!("cas a 0 0 {length} 7"), false),
+            ] {
+                let line = format!("{line}\r\n");
+                let Parsed::TooLarge(read, value, stale) = parse(line.as_bytes()) else {
+                    panic!("{line}");
+                };
+                assert_eq!((read, value), (line.len(), length + 2), "{line}");
+                match stale {
+                    Some(Request::TooLarge { key, .. }) if goes => assert_eq!(key, b"a", "{line}"),
+                    other => assert!(!goes && other.is_none(), "{line}: {other:?}"),
                 }
-                Parsed::Answer(all, _) if !goes => assert_eq!(*all, whole.len(), "{line}"),
-                other => panic!("{line}: {other:?}"),
             }
         }
     }

@@ -6,7 +6,7 @@
 //! | `local` | the leader says up to which entry this replica must have executed | the item's bytes against the digest that won the vote when it was written |
 //! | `plain` | none: another replica's last write may be missing | none |
 //!
-//! A class is a command: `get`, `gets`, `mg`. One that changes something (`gat`, `mg` with `T`) takes the log, whatever is said here.
+//! A class is a command: `get`, `gets`, `mg`. One that changes something (`gat`, `mg` with `N`, `R` or `T`) takes the log, whatever is said here.
 //!
 //! Not covered: modes of single requests. A client that wants another one asks another replica, or uses another command.
 
@@ -50,7 +50,7 @@ impl Modes {
                 ..
             } => 0,
             Request::Get { touch: None, .. } => 1,
-            Request::MetaGet { touch: None, .. } => 2,
+            Request::MetaGet { .. } if request.reads() => 2,
             _ => return Mode::Voted,
         };
         self.0[class]
@@ -142,12 +142,16 @@ mod tests {
             ("gets a b\r\n", Mode::Plain),
             ("mg a v\r\n", Mode::Voted),
             ("gat 10 a\r\n", Mode::Voted),
+            ("me a\r\n", Mode::Voted),
             ("delete a\r\n", Mode::Voted),
         ] {
             assert_eq!(modes.of(&request(text)), mode, "{text}");
         }
         let touching: Modes = "plain".parse().unwrap();
-        assert_eq!(touching.of(&request("mg a v T10\r\n")), Mode::Voted);
+        for flag in ["T10", "N10", "R10"] {
+            let text = format!("mg a v {flag}\r\n");
+            assert_eq!(touching.of(&request(&text)), Mode::Voted, "{text}");
+        }
         let both = [request("gets a\r\n"), request("get a\r\n")];
         assert_eq!(modes.of_all(&both), Mode::Local);
         assert_eq!(modes.to_string().parse(), Ok(modes));

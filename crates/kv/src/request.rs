@@ -34,6 +34,21 @@ pub(crate) enum Form {
     },
 }
 
+impl Form {
+    /// Flags of a meta command that are answered.
+    pub(crate) fn flags(&self) -> &[String] {
+        match self {
+            Self::Meta { flags, .. } => flags,
+            Self::Text | Self::Silent => &[],
+        }
+    }
+
+    /// Whether the key is text for bytes.
+    pub(crate) fn is_binary(&self) -> bool {
+        self.flags().iter().any(|flag| flag.starts_with('b'))
+    }
+}
+
 /// A request that is executed in the order of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
@@ -50,6 +65,8 @@ pub(crate) enum Request {
         #[serde(with = "serde_bytes")]
         value: Vec<u8>,
         cas: Option<u64>,
+        /// A number below the item's is no error: the value is stored as a stale one.
+        may_be_older: bool,
         form: Form,
     },
     Delete {
@@ -78,6 +95,22 @@ pub(crate) enum Request {
     MetaGet {
         key: Vec<u8>,
         touch: Option<i64>,
+        /// What there is not is created, empty, for so long.
+        vivify: Option<i64>,
+        /// What ends sooner than that has to be made anew by somebody.
+        recache: Option<i64>,
+        form: Form,
+    },
+    /// Marks an item as stale; it stays.
+    Stale {
+        key: Vec<u8>,
+        cas: Option<u64>,
+        expires: Option<i64>,
+        form: Form,
+    },
+    /// What is known of an item beside its value.
+    Debug {
+        key: Vec<u8>,
         form: Form,
     },
     /// A value above the limit was to be stored: what was there before would be stale.
@@ -100,6 +133,7 @@ impl Request {
         | Self::Touch { form, .. }
         | Self::Flush { form, .. }
         | Self::TooLarge { form, .. }
+        | Self::Stale { form, .. }
         | Self::MetaGet { form, .. }) = self
         else {
             return false;
@@ -107,17 +141,24 @@ impl Request {
         matches!(form, Form::Silent | Form::Meta { quiet: true, .. })
     }
 
-    /// Whether it may change something.
-    pub(crate) fn may_change(&self) -> bool {
-        !matches!(
+    /// Whether it only reads; a stale item is marked by who reads it first all the same.
+    pub(crate) fn reads(&self) -> bool {
+        matches!(
             self,
-            Self::Get { touch: None, .. } | Self::MetaGet { touch: None, .. }
+            Self::Get { touch: None, .. }
+                | Self::MetaGet {
+                    touch: None,
+                    vivify: None,
+                    recache: None,
+                    ..
+                }
+                | Self::Debug { .. }
         )
     }
 
     /// How many cas numbers it takes.
     pub(crate) fn numbers(&self) -> u64 {
-        u64::from(self.may_change())
+        u64::from(!self.reads())
     }
 
     /// Bytes of key and value that may become stored by it, at most.
@@ -127,12 +168,19 @@ impl Request {
         match self {
             Self::Store { key, value, .. } => key.len() + value.len(),
             Self::Count { key, .. } => key.len() + DIGITS,
+            Self::MetaGet {
+                key,
+                vivify: Some(_),
+                ..
+            } => key.len(),
             Self::Get { .. }
             | Self::Delete { .. }
             | Self::Touch { .. }
             | Self::Flush { .. }
             | Self::MetaGet { .. }
             | Self::TooLarge { .. }
+            | Self::Stale { .. }
+            | Self::Debug { .. }
             | Self::Restore { .. } => 0,
         }
     }

@@ -24,6 +24,7 @@ mod state;
 mod strike;
 #[cfg(test)]
 mod tests;
+mod weight;
 mod workers;
 
 use std::collections::{BTreeSet, HashMap};
@@ -32,8 +33,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use steadfast_crosscheck::{Digest, ObjectId, Objects, Pair};
 
 use self::item::{ENTRY, HEADER, Item};
+use self::weight::Weight;
 use crate::once;
-use crate::request::{Request, Verb};
+use crate::request::{Request, VALUE_MAX, Verb};
 
 pub(crate) use self::head::{HEAD_LENGTH, Head, chained, place_in_head};
 pub(crate) use self::item::{AtRest, Place, has_moved, key_in, place};
@@ -75,6 +77,8 @@ pub(crate) struct Store {
     sessions: std::collections::BTreeMap<u64, Session>,
     /// Compare stored digests at each access.
     guard: bool,
+    /// Of all items.
+    weight: Weight,
     /// Bytes that all items may have.
     bytes_max: u64,
     /// Where there is no room the oldest items go; otherwise the new one is refused.
@@ -172,6 +176,7 @@ impl Store {
             head_fitted: true,
             sessions: std::collections::BTreeMap::new(),
             guard,
+            weight: Weight::of(0),
             bytes_max,
             evicts,
             oldest: BTreeSet::new(),
@@ -196,7 +201,7 @@ impl Store {
             let id = item_id(key);
             self.shards[shard_of(id)].contains_key(&id.0)
         });
-        (all - slots.count(), self.head.used)
+        (all - slots.count(), self.weight.sum)
     }
 
     /// The last submission of an origin that was executed.
@@ -220,6 +225,8 @@ impl Store {
             | Request::Restore { .. } => &[],
             Request::Store { key, .. }
             | Request::Delete { key, .. }
+            | Request::Stale { key, .. }
+            | Request::Debug { key, .. }
             | Request::Count { key, .. }
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => std::slice::from_ref(key),
@@ -232,15 +239,15 @@ impl Store {
     }
 
     fn insert(&mut self, id: ObjectId, item: Item) {
-        self.head.used += item.weight();
+        self.weight.add(item.weight());
         if let Some(old) = self.place(id, item) {
-            self.head.used = self.head.used.saturating_sub(old.weight());
+            self.weight.sub(old.weight());
         }
     }
 
     fn remove(&mut self, id: ObjectId) {
         if let Some(old) = self.take(id) {
-            self.head.used = self.head.used.saturating_sub(old.weight());
+            self.weight.sub(old.weight());
         }
     }
 
@@ -278,7 +285,7 @@ impl Store {
     fn with(&self, id: ObjectId, bytes: usize) -> u64 {
         let old = self.shards[shard_of(id)].get(&id.0).map_or(0, Item::weight);
         let new = (HEADER + bytes) as u64 + ENTRY;
-        self.head.used.saturating_sub(old) + new
+        self.weight.sum.saturating_sub(old) + new
     }
 
     /// Whether an item of so many bytes may take this place; makes room for it where that is wanted.
@@ -312,7 +319,7 @@ impl Store {
 
     /// Whether these requests may need room that others' items have: they touch any object then.
     pub(crate) fn may_evict(&self, requests: &[Request]) -> bool {
-        self.evicts && self.head.used + Self::adds(requests.iter()) > self.bytes_max
+        self.evicts && self.weight.sum + Self::adds(requests.iter()) > self.bytes_max
     }
 
     /// What these requests may add to the weight of all items, at most.
@@ -320,7 +327,8 @@ impl Store {
         let item = |bytes: usize| (HEADER + bytes) as u64 + ENTRY;
         let new = requests.map(|request| {
             let kept = once::of(request).map_or(0, |once| {
-                item(once::key(once.client).len() + once::REPLY_MAX)
+                let shown = usize::from(matches!(request, Request::MetaGet { .. })) * VALUE_MAX;
+                item(once::key(once.client).len() + once::REPLY_MAX + shown)
             });
             item(request.stores()) + kept
         });
@@ -332,6 +340,20 @@ impl Store {
         if let Some(item) = self.shards[shard_of(id)].get_mut(&id.0) {
             item.digest = Digest(!Digest::of(&item.bytes).0);
         }
+    }
+
+    /// Counts anew what all items weigh, where that was hit.
+    pub(crate) fn mend_weight(&mut self) -> bool {
+        let fits = self.weight.fits();
+        if !fits {
+            self.weight = self.counted();
+        }
+        !fits
+    }
+
+    fn counted(&self) -> Weight {
+        let items = self.shards.iter().flatten();
+        Weight::of(items.map(|(_, item)| item.weight()).sum())
     }
 
     /// An entry begins: where the log is now.
@@ -420,7 +442,8 @@ impl Store {
 
     /// Everything in these shards, in the order of the object numbers: what a scrub compares. The sessions go with the first; the head is part
     /// of every entry.
-    pub(crate) fn scrub(&self, shards: std::ops::Range<usize>, delta: &mut Delta) -> usize {
+    pub(crate) fn scrub(&mut self, shards: std::ops::Range<usize>, delta: &mut Delta) -> usize {
+        let end = shards.end;
         if shards.start == 0 {
             for (origin, session) in &self.sessions {
                 delta.add(session_id(*origin), self.guard && !session.fits());
@@ -433,6 +456,10 @@ impl Store {
         ids.sort_unstable();
         for id in &ids {
             delta.add(ObjectId(*id), !self.intact(ObjectId(*id)));
+        }
+        if end == SHARDS {
+            // Every item is being compared: one that was lost, and is repaired, was counted twice.
+            self.weight = self.counted();
         }
         ids.len()
     }
@@ -465,10 +492,9 @@ impl Objects for Store {
             .is_none_or(Item::intact)
     }
 
-    /// What all items weigh is part of the head, and repaired with it.
     fn replace(&mut self, object: ObjectId, packed: Option<&[u8]>) {
         let Some(bytes) = packed else {
-            self.take(object);
+            self.remove(object);
             self.sessions
                 .retain(|origin, _| session_id(*origin) != object);
             return;
@@ -485,7 +511,7 @@ impl Objects for Store {
             let session = Session::new(u64::from_le_bytes(last));
             self.sessions.insert(u64::from_le_bytes(*origin), session);
         } else {
-            self.place(object, Item::packed(bytes.to_vec()));
+            self.insert(object, Item::packed(bytes.to_vec()));
         }
     }
 }

@@ -130,7 +130,16 @@ impl std::fmt::Display for Target {
 const CLAUSES: [&str; 7] = [
     "replica", "object", "message", "queue", "field", "byte", "bit",
 ];
-const FIELDS: [&str; 6] = ["value", "key", "flags", "expires", "cas", "value length"];
+const FIELDS: [&str; 8] = [
+    "value",
+    "key",
+    "flags",
+    "expires",
+    "cas",
+    "key length",
+    "marks",
+    "value length",
+];
 
 impl Strike {
     /// Reads a line, for a group of `size`.
@@ -214,18 +223,20 @@ impl Strike {
                 ));
             }
         };
-        let field = clauses.get("field").copied().unwrap_or("value");
-        if !FIELDS.contains(&field) {
+        let word = clauses.get("field").copied().unwrap_or("value");
+        // A clause has no space.
+        let field = FIELDS.iter().find(|field| field.replace(' ', "-") == word);
+        let Some(field) = field else {
             return Err(format!(
-                "field= must be one of {}, found '{field}'; {example}",
-                FIELDS[..5].join(", ")
+                "field= must be one of {}, found '{word}'; {example}",
+                FIELDS.join(", ").replace(' ', "-").replace(",-", ", ")
             ));
-        }
+        };
         Ok(Self {
             replica,
             target: Target::Item {
                 key,
-                field: field.to_owned(),
+                field: (*field).to_owned(),
                 byte,
                 bit,
             },
@@ -243,6 +254,11 @@ mod tests {
         assert_eq!(
             (strike.replica, strike.target.to_string().as_str()),
             (1, "item:a value byte 2 bit 3")
+        );
+        let strike = Strike::parse("replica=1 object=item:a field=key-length byte=0 bit=3", 3);
+        assert_eq!(
+            strike.unwrap().target.to_string(),
+            "item:a key length byte 0 bit 3"
         );
         for kind in Kind::ALL {
             let (name, word) = kind.clause();

@@ -50,6 +50,8 @@ mod serve;
 mod slow;
 #[path = "group/strikes.rs"]
 mod strikes;
+#[path = "group/suite.rs"]
+mod suite;
 #[path = "group/threads.rs"]
 mod threads;
 #[path = "group/tls.rs"]

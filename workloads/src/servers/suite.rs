@@ -3,6 +3,8 @@
 //! memcached's is in Perl (`t/*.t`) and drives `memcached-debug`, in which assertions are on.
 //! Debian leaves out `whitespace.t`, which looks at the source's layout; so does this.
 //!
+//! Against a server that runs, whatever it is ([`run_at`]), nothing has to be built: an unpacked source is enough.
+//!
 //! "Single-threaded" means that a wrapper around `memcached-debug` adds `-t 1` in front of the
 //! test's own arguments, so a test that asks for a number of threads still gets it.
 
@@ -11,13 +13,14 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Built;
+use super::source::Sources;
+use super::{Built, find};
 
 /// Not run, as in Debian's build of the package.
 const LEFT_OUT: [&str; 1] = ["whitespace.t"];
@@ -66,8 +69,7 @@ pub struct TestRun {
     pub log: PathBuf,
 }
 
-/// Runs the test files whose name is in `only` (all if empty), one after the other. With `at` they talk to a server that runs there, whatever
-/// it is, and without names only those of [`OF_ANY_SERVER`] run.
+/// Runs the test files whose name is in `only` (all if empty), one after the other.
 ///
 /// # Errors
 /// When the build has no suite, or a test cannot be started.
@@ -75,7 +77,6 @@ pub fn run(
     built: &Built,
     single_threaded: bool,
     only: &[String],
-    at: Option<SocketAddr>,
     limit: Duration,
     say: &mut dyn FnMut(&TestRun),
 ) -> Result<Vec<TestRun>> {
@@ -85,22 +86,59 @@ pub fn run(
         built.server
     );
     set_threads(built, single_threaded)?;
-    let mut results = Vec::new();
+    all(&built.tree, only, None, limit, say)
+}
+
+/// The same against the server that runs at this address, whatever it is; without names, those of [`OF_ANY_SERVER`]. `tree` is memcached's
+/// source.
+///
+/// # Errors
+/// When a test cannot be started, or nobody answers there.
+pub fn run_at(
+    at: SocketAddr,
+    tree: &Path,
+    only: &[String],
+    limit: Duration,
+    say: &mut dyn FnMut(&TestRun),
+) -> Result<Vec<TestRun>> {
+    // The tests ask it what it was built with, and are content with nothing.
+    let program = tree.join("memcached-debug");
+    if !program.exists() {
+        fs::write(&program, "#!/bin/sh\n")?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    }
     let any = OF_ANY_SERVER.map(str::to_owned);
-    let only = match at {
-        Some(_) if only.is_empty() => &any[..],
-        _ => only,
-    };
-    for name in files(built, only)? {
-        let result = one(built, &name, at, limit)?;
+    let only = if only.is_empty() { &any[..] } else { only };
+    all(tree, only, Some(at), limit, say)
+}
+
+/// Unpacks memcached's source, downloaded if it is not there yet, as `tree`, which must not exist.
+///
+/// # Errors
+/// When it cannot be had.
+pub fn unpack(sources: &Sources, tree: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let server = find("memcached").context("memcached is no server of these")?;
+    sources.unpack(&sources.fetch(server, say)?, tree)
+}
+
+fn all(
+    tree: &Path,
+    only: &[String],
+    at: Option<SocketAddr>,
+    limit: Duration,
+    say: &mut dyn FnMut(&TestRun),
+) -> Result<Vec<TestRun>> {
+    let mut results = Vec::new();
+    for name in files(tree, only)? {
+        let result = one(tree, &name, at, limit)?;
         say(&result);
         results.push(result);
     }
     Ok(results)
 }
 
-fn files(built: &Built, only: &[String]) -> Result<Vec<String>> {
-    let dir = built.tree.join("t");
+fn files(tree: &Path, only: &[String]) -> Result<Vec<String>> {
+    let dir = tree.join("t");
     let mut names: Vec<String> = fs::read_dir(&dir)
         .with_context(|| format!("no tests in {}", dir.display()))?
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
@@ -138,8 +176,8 @@ fn set_threads(built: &Built, single: bool) -> Result<()> {
     Ok(())
 }
 
-fn one(built: &Built, name: &str, at: Option<SocketAddr>, limit: Duration) -> Result<TestRun> {
-    let logs = built.tree.join("suite");
+fn one(tree: &Path, name: &str, at: Option<SocketAddr>, limit: Duration) -> Result<TestRun> {
+    let logs = tree.join("suite");
     fs::create_dir_all(&logs)?;
     let log = logs.join(format!("{name}.log"));
     let out = fs::File::create(&log)?;
@@ -159,7 +197,7 @@ fn one(built: &Built, name: &str, at: Option<SocketAddr>, limit: Duration) -> Re
     let mut test = prove
         .arg("--verbose")
         .arg(format!("t/{name}"))
-        .current_dir(&built.tree)
+        .current_dir(tree)
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
         .stderr(out)

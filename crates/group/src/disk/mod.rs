@@ -51,7 +51,7 @@ const STATE: &str = "state";
 const LOCK: &str = "lock";
 const DAMAGED: &str = "damaged";
 /// The version of everything in the directory.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Who keeps the directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

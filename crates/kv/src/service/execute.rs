@@ -97,6 +97,12 @@ impl Service {
             time_ms
         };
         let chain = store::chained(self.store.head().chain, index, bytes);
+        if self.store.mend_weight() {
+            self.say(
+                &format!("replica {}: what all items weigh had changed while nobody used it, and was counted anew", self.slot),
+                &serde_json::json!({"event": "refreshed", "replica": self.slot, "object": "log:weight"}),
+            );
+        }
         self.store.enter(chain, time_ms, &mut delta);
 
         match &entry {

@@ -2,8 +2,8 @@
 
 use steadfast_crosscheck::{ObjectId, Objects as _};
 
-use super::item::Item;
-use super::reply::{Said, leading_number, meta_reply, put_value};
+use super::item::{BINARY, Item, STALE, View, WON};
+use super::reply::{Said, debugged, leading_number, put_value};
 use super::{Delta, Store, head_id, item_id, shard_of};
 use crate::once::{self, Once, Slot, Verdict};
 use crate::request::{Form, Request, VALUE_MAX, Verb};
@@ -27,6 +27,8 @@ impl Store {
             Request::Store { key, .. }
             | Request::Delete { key, .. }
             | Request::TooLarge { key, .. }
+            | Request::Stale { key, .. }
+            | Request::Debug { key, .. }
             | Request::Count { key, .. }
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => vec![shard_of(item_id(key))],
@@ -61,9 +63,18 @@ impl Store {
         (id, found.filter(|_| live))
     }
 
-    fn put(&mut self, id: ObjectId, flags: u32, expires: u64, key: &[u8], value: &[u8]) {
-        let cas = self.head.cas.saturating_add(1);
-        self.insert(id, Item::new(flags, expires, cas, key, value));
+    /// The number of what this request stores.
+    fn next_cas(&self) -> u64 {
+        self.head.cas.saturating_add(1)
+    }
+
+    /// Puts a changed item into its own place: made from one that was hit it stays marked.
+    fn change(&mut self, id: ObjectId, item: Item) {
+        let spoilt = self.is_spoilt(id);
+        self.insert(id, item);
+        if spoilt {
+            self.spoil(id);
+        }
     }
 
     /// Whether what is made from this item has to be marked.
@@ -120,17 +131,30 @@ impl Store {
             Verdict::New => {}
         }
         // Before anything is executed: a reply that cannot be kept would be forgotten.
-        let room = value.map_or(0, <[u8]>::len) + once::REPLY_MAX;
+        let shown = match request {
+            Request::MetaGet { key, form, .. } if form.shows_value() => {
+                let id = item_id(key);
+                let item = self.shards[shard_of(id)].get(&id.0);
+                item.map_or(0, |item| item.bytes.len())
+            }
+            _ => 0,
+        };
+        let room = value.map_or(0, <[u8]>::len) + once::REPLY_MAX + shown;
         if !self.has_room(id, key.len() + room, delta) {
             return Said::NoRoom.text();
         }
         let reply = self.carry_out(request, delta);
         slot.keep(once, print, self.head.now_ms, &reply);
         // No number is drawn for it: the item is nobody's but the log's.
-        self.insert(id, Item::new(0, 0, 0, &key, &slot.pack()));
-        if spoilt {
-            self.spoil(id);
-        }
+        let kept = Item::new(View {
+            flags: 0,
+            expires: 0,
+            cas: 0,
+            marks: 0,
+            key: &key,
+            value: &slot.pack(),
+        });
+        self.change(id, kept);
         reply
     }
 
@@ -144,10 +168,18 @@ impl Store {
                 expires,
                 value,
                 cas,
+                may_be_older,
                 form,
             } => {
-                let expires = self.expiry(*expires);
-                let said = self.store(*verb, key, *flags, expires, value, *cas, delta);
+                let new = View {
+                    flags: *flags,
+                    expires: self.expiry(*expires),
+                    cas: self.next_cas(),
+                    marks: if form.is_binary() { BINARY } else { 0 },
+                    key,
+                    value,
+                };
+                let said = self.store(*verb, new, *cas, *may_be_older, delta);
                 self.say(form, said, key, delta)
             }
             Request::Delete { key, cas, form } => {
@@ -176,9 +208,26 @@ impl Store {
                 let now = found.and_then(Item::view).map(|view| view.cas);
                 let said = match (now, cas) {
                     (Some(now), Some(cas)) if now != *cas => Said::Exists,
-                    _ => self.count(key, *up, *by, *seed, *expires, delta),
+                    _ => {
+                        let marks = if form.is_binary() { BINARY } else { 0 };
+                        self.count(key, *up, *by, seed.map(|s| (s, marks)), *expires, delta)
+                    }
                 };
                 self.say(form, said, key, delta)
+            }
+            Request::Stale {
+                key,
+                cas,
+                expires,
+                form,
+            } => {
+                let said = self.stale(key, *cas, *expires, delta);
+                self.say(form, said, key, delta)
+            }
+            Request::Debug { key, form } => {
+                let now_ms = self.head.now_ms;
+                let view = self.find(key, delta).1.and_then(Item::view);
+                debugged(form, key, view, now_ms)
             }
             Request::TooLarge { key, form } => {
                 let (id, _) = self.find(key, delta);
@@ -204,18 +253,7 @@ impl Store {
                 self.say(form, Said::Ok, b"", delta)
             }
             Request::Restore { items } => self.bring_back(items, delta),
-            Request::MetaGet { key, touch, form } => {
-                if let Some(expires) = touch {
-                    self.touch(key, *expires, delta);
-                }
-                let found = self.find(key, delta).1.is_some();
-                self.say(
-                    form,
-                    if found { Said::Found } else { Said::Miss },
-                    key,
-                    delta,
-                )
-            }
+            Request::MetaGet { .. } => self.meta_get(request, delta),
         }
     }
 
@@ -242,53 +280,68 @@ impl Store {
         reply
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of one request")]
+    /// Stores a value. `cas` is the number that the item must have; one that is lower may be let pass, and marks the value as stale.
     fn store(
         &mut self,
         verb: Verb,
-        key: &[u8],
-        flags: u32,
-        expires: u64,
-        value: &[u8],
+        new: View<'_>,
         cas: Option<u64>,
+        may_be_older: bool,
         delta: &mut Delta,
     ) -> Said {
-        let (id, found) = self.find(key, delta);
-        let found = found
-            .and_then(Item::view)
-            .map(|view| (view.flags, view.expires, view.cas));
-        match (cas, found) {
-            (Some(_), None) => return Said::NotFound,
-            (Some(cas), Some((_, _, now))) if cas != now => return Said::Exists,
+        let (id, found) = self.find(new.key, delta);
+        let joined;
+        let mut new = new;
+        let found = found.and_then(Item::view);
+        let mut owes = false;
+        match (verb, cas, found) {
+            // As memcached: an `add` has nothing that it could compare.
+            (Verb::Add, ..) | (_, None, _) => {}
+            (Verb::Append | Verb::Prepend, Some(_), None) => return Said::NotStored,
+            (_, Some(_), None) => return Said::NotFound,
+            (_, Some(cas), Some(old)) if cas != old.cas => {
+                let sets = matches!(verb, Verb::Set | Verb::Replace);
+                if !(may_be_older && sets && 0 < cas && cas < old.cas) {
+                    return Said::Exists;
+                }
+                new.expires = old.expires;
+                new.marks |= STALE | old.marks & WON;
+                owes = true;
+            }
             _ => {}
         }
         match (verb, found) {
-            (Verb::Append | Verb::Prepend, Some((flags, expires, _))) => {
-                let Some(old) = self.shards[shard_of(id)].get(&id.0).and_then(Item::view) else {
-                    return Said::NotStored;
-                };
-                let joined = if verb == Verb::Append {
-                    [old.value, value].concat()
+            (Verb::Append | Verb::Prepend, Some(old)) => {
+                joined = if verb == Verb::Append {
+                    [old.value, new.value].concat()
                 } else {
-                    [value, old.value].concat()
+                    [new.value, old.value].concat()
                 };
                 if joined.len() > VALUE_MAX {
                     return Said::TooLarge;
                 }
-                if !self.has_room(id, key.len() + joined.len(), delta) {
-                    return Said::NoRoom;
-                }
-                let spoilt = self.is_spoilt(id);
-                self.put(id, flags, expires, key, &joined);
-                if spoilt {
-                    self.spoil(id);
-                }
+                new = View {
+                    flags: old.flags,
+                    expires: old.expires,
+                    marks: old.marks & BINARY,
+                    value: &joined,
+                    ..new
+                };
+                owes = true;
             }
             (Verb::Append | Verb::Prepend | Verb::Replace, None) | (Verb::Add, Some(_)) => {
                 return Said::NotStored;
             }
-            _ if !self.has_room(id, key.len() + value.len(), delta) => return Said::NoRoom,
-            _ => self.put(id, flags, expires, key, value),
+            _ => {}
+        }
+        if !self.has_room(id, new.key.len() + new.value.len(), delta) {
+            return Said::NoRoom;
+        }
+        let item = Item::new(new);
+        if owes {
+            self.change(id, item);
+        } else {
+            self.insert(id, item);
         }
         Said::Stored
     }
@@ -300,13 +353,102 @@ impl Store {
             return false;
         };
         // The value and its number stay what they are.
-        let changed = Item::new(view.flags, expires, view.cas, view.key, view.value);
-        let spoilt = self.is_spoilt(id);
-        self.insert(id, changed);
-        if spoilt {
-            self.spoil(id);
-        }
+        let changed = Item::new(View { expires, ..view });
+        self.change(id, changed);
         true
+    }
+
+    /// Marks an item as stale: the next to read it is told to make it anew.
+    fn stale(
+        &mut self,
+        key: &[u8],
+        cas: Option<u64>,
+        expires: Option<i64>,
+        delta: &mut Delta,
+    ) -> Said {
+        let expires = expires.map(|expires| self.expiry(expires));
+        let next = self.next_cas();
+        let (id, found) = self.find(key, delta);
+        let Some(view) = found.and_then(Item::view) else {
+            return Said::NotFound;
+        };
+        if cas.is_some_and(|cas| cas != view.cas) {
+            return Said::Exists;
+        }
+        let changed = Item::new(View {
+            expires: expires.unwrap_or(view.expires),
+            cas: next,
+            marks: view.marks & !WON | STALE,
+            ..view
+        });
+        self.change(id, changed);
+        Said::Deleted
+    }
+
+    /// A read that may touch what it finds, create what it does not, and tell its client that it is the one to make the value anew.
+    fn meta_get(&mut self, request: &Request, delta: &mut Delta) -> Vec<u8> {
+        let Request::MetaGet {
+            key,
+            touch,
+            vivify,
+            recache,
+            form,
+        } = request
+        else {
+            return Vec::new();
+        };
+        let (id, found) = self.find(key, delta);
+        let found = found.and_then(Item::view);
+        let is_new = found.is_none();
+        if is_new && (vivify.is_none() || !self.has_room(id, key.len(), delta)) {
+            let said = vivify.map_or(Said::Miss, |_| Said::NoRoom);
+            return self.say(form, said, key, delta);
+        }
+        // Again: room may have been made.
+        let found = self.shards[shard_of(id)].get(&id.0).and_then(Item::view);
+        let was = found.filter(|_| !is_new).unwrap_or(View {
+            flags: 0,
+            expires: 0,
+            cas: self.next_cas(),
+            marks: if form.is_binary() { BINARY } else { 0 },
+            key,
+            value: b"",
+        });
+        let mut expires = was.expires;
+        let mut shown = expires;
+        let mut wins = is_new || was.marks & (STALE | WON) == STALE;
+        // In the order of the request, as memcached: a `t` before a `T` tells what was before.
+        for flag in form.flags() {
+            match (flag.as_bytes().first(), touch, vivify, recache) {
+                (Some(b'T'), Some(seconds), ..) => expires = self.expiry(*seconds),
+                (Some(b'N'), _, Some(seconds), _) if is_new => expires = self.expiry(*seconds),
+                (Some(b'R'), .., Some(seconds)) if !is_new && was.marks & WON == 0 => {
+                    wins |= expires != 0 && expires < self.expiry(*seconds);
+                }
+                (Some(b't'), ..) => shown = expires,
+                _ => {}
+            }
+        }
+        let now = View {
+            expires,
+            marks: was.marks | if wins { WON } else { 0 },
+            ..was
+        };
+        let reply = form.meta(
+            Said::Found,
+            key,
+            Some(View {
+                expires: shown,
+                ..was
+            }),
+            wins,
+            self.head.now_ms,
+        );
+        if is_new || now.expires != was.expires || now.marks != was.marks {
+            let item = Item::new(now);
+            self.change(id, item);
+        }
+        reply
     }
 
     fn count(
@@ -314,13 +456,15 @@ impl Store {
         key: &[u8],
         up: bool,
         by: u64,
-        seed: Option<(u64, i64)>,
+        seed: Option<((u64, i64), u8)>,
         expires: Option<i64>,
         delta: &mut Delta,
     ) -> Said {
+        let cas = self.next_cas();
+        let ends = expires.map(|expires| self.expiry(expires));
         let (id, found) = self.find(key, delta);
         let Some(view) = found.and_then(Item::view) else {
-            let Some((first, expires)) = seed else {
+            let Some(((first, expires), marks)) = seed else {
                 return Said::NotFound;
             };
             let expires = self.expiry(expires);
@@ -328,10 +472,17 @@ impl Store {
             if !self.has_room(id, key.len() + text.len(), delta) {
                 return Said::NoRoom;
             }
-            self.put(id, 0, expires, key, text.as_bytes());
+            let item = Item::new(View {
+                flags: 0,
+                expires,
+                cas,
+                marks,
+                key,
+                value: text.as_bytes(),
+            });
+            self.change(id, item);
             return Said::Number(first);
         };
-        let (flags, was) = (view.flags, view.expires);
         let Some(old) = leading_number(view.value) else {
             return Said::NoNumber;
         };
@@ -345,15 +496,17 @@ impl Store {
         if text.len() < view.value.len() {
             text.resize(view.value.len(), b' ');
         }
-        let expires = expires.map_or(was, |expires| self.expiry(expires));
+        let item = Item::new(View {
+            expires: ends.unwrap_or(view.expires),
+            cas,
+            key,
+            value: &text,
+            ..view
+        });
         if !self.has_room(id, key.len() + text.len(), delta) {
             return Said::NoRoom;
         }
-        let spoilt = self.is_spoilt(id);
-        self.put(id, flags, expires, key, &text);
-        if spoilt {
-            self.spoil(id);
-        }
+        self.change(id, item);
         Said::Number(new)
     }
 
@@ -366,25 +519,11 @@ impl Store {
                 _ => Vec::new(),
             },
             Form::Text => said.text(),
-            Form::Meta {
-                flags,
-                quiet,
-                value,
-            } => self.say_meta(flags, *quiet, *value, said, key, delta),
+            Form::Meta { .. } => {
+                let now_ms = self.head.now_ms;
+                let view = self.find(key, delta).1.and_then(Item::view);
+                form.meta(said, key, view, false, now_ms)
+            }
         }
-    }
-
-    fn say_meta(
-        &mut self,
-        flags: &[String],
-        quiet: bool,
-        value: bool,
-        said: Said,
-        key: &[u8],
-        delta: &mut Delta,
-    ) -> Vec<u8> {
-        let now_ms = self.head.now_ms;
-        let view = self.find(key, delta).1.and_then(Item::view);
-        meta_reply(flags, quiet, value, said, key, view, now_ms)
     }
 }

@@ -18,12 +18,12 @@ pub(crate) struct Head {
     pub(crate) flushed: u64,
     /// A flush that is to come, at that time.
     pub(crate) flush_at_ms: u64,
-    /// Bytes of all items, as the log has made them: no allocator is asked.
-    pub(crate) used: u64,
 }
 
-/// Bytes of a packed head: the chain and five numbers.
-pub(crate) const HEAD_LENGTH: usize = 16 + 5 * 8;
+/// Bytes of a packed head: the chain and four numbers.
+pub(super) const PACKED: usize = 16 + 4 * 8;
+/// The same, and what all items weigh behind it: where a strike may hit.
+pub(crate) const HEAD_LENGTH: usize = PACKED + 8;
 
 impl Head {
     /// What a vote compares of it.
@@ -33,13 +33,7 @@ impl Head {
 
     pub(super) fn pack(&self) -> Vec<u8> {
         let mut bytes = self.chain.to_le_bytes().to_vec();
-        for number in [
-            self.now_ms,
-            self.cas,
-            self.flushed,
-            self.flush_at_ms,
-            self.used,
-        ] {
+        for number in [self.now_ms, self.cas, self.flushed, self.flush_at_ms] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes
@@ -56,7 +50,6 @@ impl Head {
             cas: numbers.next()?,
             flushed: numbers.next()?,
             flush_at_ms: numbers.next()?,
-            used: numbers.next()?,
         })
     }
 }

@@ -5,8 +5,15 @@ use steadfast_crosscheck::{Digest, ObjectId};
 /// Of one entry in the table of a shard, rounded up: a key of 16 bytes, a vector of 24, a digest of 16, at 7/8 full at most.
 pub(super) const ENTRY: u64 = 72;
 
-/// flags 4, expires 8, cas 8, key length 2, value length 4.
+/// flags 4, expires 8, cas 8, key length 1, marks 1, value length 4.
 pub(super) const HEADER: usize = 26;
+
+/// Somebody has said that the value is too old.
+pub(super) const STALE: u8 = 1;
+/// Somebody was told to make the value anew.
+pub(super) const WON: u8 = 2;
+/// The key is bytes, and is named in base64.
+pub(super) const BINARY: u8 = 4;
 
 #[derive(Debug, Clone)]
 pub(super) struct Item {
@@ -20,6 +27,7 @@ pub(super) struct View<'a> {
     pub(super) flags: u32,
     pub(super) expires: u64,
     pub(super) cas: u64,
+    pub(super) marks: u8,
     pub(super) key: &'a [u8],
     pub(super) value: &'a [u8],
 }
@@ -61,12 +69,14 @@ pub(crate) struct Place {
 }
 
 impl Item {
-    pub(super) fn new(flags: u32, expires: u64, cas: u64, key: &[u8], value: &[u8]) -> Self {
+    pub(super) fn new(view: View<'_>) -> Self {
+        let (key, value) = (view.key, view.value);
         let mut bytes = Vec::with_capacity(HEADER + key.len() + value.len());
-        bytes.extend_from_slice(&flags.to_le_bytes());
-        bytes.extend_from_slice(&expires.to_le_bytes());
-        bytes.extend_from_slice(&cas.to_le_bytes());
-        bytes.extend_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
+        bytes.extend_from_slice(&view.flags.to_le_bytes());
+        bytes.extend_from_slice(&view.expires.to_le_bytes());
+        bytes.extend_from_slice(&view.cas.to_le_bytes());
+        bytes.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
+        bytes.push(view.marks);
         bytes.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
@@ -116,9 +126,9 @@ pub(super) fn view(bytes: &[u8]) -> Option<View<'_>> {
     let (flags, header) = header.split_first_chunk::<4>()?;
     let (expires, header) = header.split_first_chunk::<8>()?;
     let (cas, header) = header.split_first_chunk::<8>()?;
-    let (key, header) = header.split_first_chunk::<2>()?;
+    let ([key, marks], header) = header.split_first_chunk::<2>()?;
     let (value, _) = header.split_first_chunk::<4>()?;
-    let key_length = usize::from(u16::from_le_bytes(*key));
+    let key_length = usize::from(*key);
     let value_length = usize::try_from(u32::from_le_bytes(*value)).ok()?;
     if rest.len() != key_length.checked_add(value_length)? {
         return None;
@@ -128,14 +138,18 @@ pub(super) fn view(bytes: &[u8]) -> Option<View<'_>> {
         flags: u32::from_le_bytes(*flags),
         expires: u64::from_le_bytes(*expires),
         cas: u64::from_le_bytes(*cas),
+        marks: *marks,
         key,
         value,
     })
 }
 
-/// The key in packed bytes, for reports.
+/// The key in packed bytes, for reports. Bytes that are no text are escaped: a report may be read in a terminal.
 pub(crate) fn key_in(packed: &[u8]) -> Option<String> {
-    view(packed).map(|view| String::from_utf8_lossy(view.key).into_owned())
+    let key = view(packed)?.key;
+    let text = std::str::from_utf8(key).ok();
+    let text = text.filter(|text| crate::once::is_slot(key) || !text.chars().any(char::is_control));
+    Some(text.map_or_else(|| key.escape_ascii().to_string(), str::to_owned))
 }
 
 /// Whether these bytes are an item, and no longer the one that belongs in this place.
@@ -145,14 +159,13 @@ pub(crate) fn has_moved(packed: &[u8], object: ObjectId) -> bool {
 
 /// What a byte of a packed item is.
 pub(crate) fn place(packed: &[u8], at: usize) -> Place {
-    let key_length = packed
-        .get(20..22)
-        .map_or(0, |b| usize::from(u16::from_le_bytes([b[0], b[1]])));
+    let key_length = packed.get(20).copied().map_or(0, usize::from);
     let (field, start) = match at {
         0..4 => ("flags", 0),
         4..12 => ("expires", 4),
         12..20 => ("cas", 12),
-        20..22 => ("key length", 20),
+        20 => ("key length", 20),
+        21 => ("marks", 21),
         22..HEADER => ("value length", 22),
         _ if at < HEADER + key_length => ("key", HEADER),
         _ => ("value", HEADER + key_length),

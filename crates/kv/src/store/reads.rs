@@ -2,9 +2,10 @@
 
 use steadfast_crosscheck::ObjectId;
 
-use super::reply::{Said, meta_reply, put_value};
+use super::item::{STALE, WON};
+use super::reply::{Said, put_value};
 use super::{Head, Store, item_id, shard_of};
-use crate::request::{Form, Request};
+use crate::request::Request;
 
 impl Store {
     /// Objects that a read looks at.
@@ -55,17 +56,12 @@ impl Store {
                 reply.extend_from_slice(b"END\r\n");
                 Some(reply)
             }
-            Request::MetaGet {
-                key,
-                form:
-                    Form::Meta {
-                        flags,
-                        quiet,
-                        value,
-                    },
-                ..
-            } => {
+            Request::MetaGet { key, form, .. } => {
                 let found = find(key);
+                // Who reads a stale item first is told so, and nobody else: that changes it.
+                if found.is_some_and(|(_, view)| view.marks & (STALE | WON) == STALE) {
+                    return None;
+                }
                 if checked && !found.is_some_and(|(item, _)| item.intact()) {
                     return None;
                 }
@@ -75,12 +71,12 @@ impl Store {
                     Said::Miss
                 };
                 let view = found.map(|(_, view)| view);
-                let reply = meta_reply(flags, *quiet, *value, said, key, view, now_ms);
+                let reply = form.meta(said, key, view, false, now_ms);
                 // As above: what the reply has for a value is compared after it was put there.
                 let right = found.is_none_or(|(item, _)| {
                     let end = reply.len().saturating_sub(2);
                     let start = end.saturating_sub(item.view().map_or(0, |v| v.value.len()));
-                    !*value || item.is(key, reply.get(start..end).unwrap_or_default())
+                    !form.shows_value() || item.is(key, reply.get(start..end).unwrap_or_default())
                 });
                 (!checked || right).then_some(reply)
             }

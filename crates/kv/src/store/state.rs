@@ -57,7 +57,7 @@ impl Store {
             .iter()
             .map(|item| item.bytes.len() as u64 + ENTRY)
             .sum();
-        if self.head.used + new > self.bytes_max {
+        if self.weight.sum + new > self.bytes_max {
             return Said::NoRoom.text();
         }
         for (item, view) in items.iter().zip(views) {
@@ -70,14 +70,13 @@ impl Store {
         format!("RESTORED {}\r\n", items.len()).into_bytes()
     }
 
-    /// Whether all items weigh what the head says, which everybody votes on with every entry: a state in which one is gone is handed to
-    /// nobody, since it would be gone in two replicas. Nor is one whose head or sessions changed at rest: nothing would show it there.
+    /// Whether all items weigh what was counted as they came and went: a state in which one is lost is handed to nobody, since it would be
+    /// lost in two replicas. Nor is one whose head or sessions changed at rest: nothing would show it there.
     pub(crate) fn is_whole(&self) -> bool {
         if !self.head_fits() || !self.sessions.values().all(|session| session.fits()) {
             return false;
         }
-        let items = self.shards.iter().flatten();
-        items.map(|(_, item)| item.weight()).sum::<u64>() == self.head.used
+        self.counted() == self.weight
     }
 
     /// The whole state as bytes, for a replica that joins.
@@ -134,6 +133,7 @@ impl Store {
             .filter_map(|(id, item)| Some((item.cas()?, *id)))
             .collect();
         self.shards = shards;
+        self.weight = self.counted();
         self.set_head(head);
         let sessions = sessions.into_iter();
         self.sessions = sessions

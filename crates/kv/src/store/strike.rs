@@ -1,11 +1,15 @@
 //! Where a fault is made.
 
+use super::head::PACKED;
 use super::item::{Place, place};
 use super::{Head, Store, item_id, shard_of};
 
 impl Store {
-    /// Flips one bit of the head of the log, behind the back of its digest.
+    /// Flips one bit of the head of the log, behind the back of its digest, or of what all items weigh.
     pub(crate) fn strike_head(&mut self, byte: usize, bit: u8) {
+        if let Some(at) = byte.checked_sub(PACKED) {
+            self.weight.sum ^= 1 << (8 * at + usize::from(bit));
+        }
         let mut bytes = self.head.pack();
         if let Some(at) = bytes.get_mut(byte) {
             *at ^= 1 << bit;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::{Parsed, parse};
 
+mod meta;
 /// The same entries with one thread and with several.
 mod side_by_side;
 
@@ -234,11 +235,14 @@ fn a_value_above_the_limit_leaves_no_older_one_behind() {
     let mut store = Store::new(true, 1 << 20, true);
     run(&mut store, "set a 0 0 1\r\n7\r\n");
     let length = (1 << 20) + 1;
-    let (reply, delta) = run(
-        &mut store,
-        &format!("set a 0 0 {length}\r\n{}\r\n", "v".repeat(length)),
-    );
-    assert_eq!(reply, "SERVER_ERROR object too large for cache\r\n");
+    let line = format!("set a 0 0 {length}\r\n");
+    let Parsed::TooLarge(_, _, Some(request)) = parse(line.as_bytes()) else {
+        panic!();
+    };
+    let mut delta = Delta::default();
+    let reply = store.execute(&request, &mut delta);
+    store.leave();
+    assert_eq!(reply, b"SERVER_ERROR object too large for cache\r\n");
     assert!(delta.objects().any(|id| id == item_id(b"a")));
     assert_eq!(run(&mut store, "get a\r\n").0, "END\r\n");
     assert_eq!(store.size().0, 0);
@@ -259,4 +263,32 @@ fn a_byte_of_the_head_is_named_by_what_it_is_of() {
             ("nothing known", 4)
         ]
     );
+}
+
+/// What all items weigh follows from them, whatever a fault has made of it.
+#[test]
+fn what_all_items_weigh_is_counted_anew_where_it_was_hit() {
+    let mut store = with_a("100");
+    run(&mut store, "set b 0 0 1\r\n7\r\n");
+    let right = store.weight;
+    assert!(store.is_whole() && !store.mend_weight(), "nothing was hit");
+    store.strike_head(HEAD_LENGTH - 1, 3);
+    assert!(store.head_fits() && !store.is_whole());
+    assert!(store.mend_weight());
+    assert_eq!(store.weight, right);
+    // A repair brings an item, or takes it.
+    let id = item_id(b"a");
+    let packed = store.pack(id);
+    store.replace(id, None);
+    assert!(store.is_whole());
+    store.replace(id, packed.as_deref());
+    assert_eq!(store.weight, right);
+    // One that was lost, and is repaired: the next comparison of everything counts it once.
+    store.shards[shard_of(id)].remove(&id.0);
+    assert!(!store.is_whole());
+    store.replace(id, packed.as_deref());
+    assert!(!store.is_whole());
+    store.scrub(0..SHARDS, &mut Delta::default());
+    assert!(store.is_whole());
+    assert_eq!(store.weight, right);
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use steadfast_crosscheck::ObjectId;
 
 use super::execute::ENTRY_SAID_MAX;
+use super::weight::Weight;
 use super::{Delta, SHARDS, Shard, Store};
 use crate::request::{Form, Request, VALUE_MAX};
 
@@ -143,8 +144,7 @@ impl Workers {
         let count = run.len();
         let mut shares: Vec<Vec<(usize, u64, Request)>> = (0..owners).map(|_| Vec::new()).collect();
         let is_free = store.is_free_for(run.iter().map(|(_, request)| request));
-        let before = store.head;
-        let mut cas = before.cas;
+        let (before, mut cas) = (store.weight, store.head.cas);
         for (place, (shard, request)) in run.into_iter().enumerate() {
             // In one thread if they are not free of each other.
             let owner = if is_free { shard % owners } else { 0 };
@@ -181,7 +181,7 @@ impl Workers {
         }
         let mut parts = Vec::with_capacity(count);
         for (owner, done) in done {
-            store.join(done.store, owner, owners, before.used);
+            store.join(done.store, owner, owners, before);
             parts.extend(done.outcomes);
         }
         store.head.cas = cas;
@@ -244,6 +244,8 @@ fn only_shard(request: &Request) -> Option<usize> {
         | Request::Count { form, .. }
         | Request::Touch { form, .. }
         | Request::MetaGet { form, .. }
+        | Request::Stale { form, .. }
+        | Request::Debug { form, .. }
         | Request::TooLarge { form, .. } => match form {
             Form::Meta { flags, .. } => {
                 let length: usize = flags.iter().map(String::len).sum();
@@ -263,7 +265,7 @@ impl Store {
     /// Whether none of these requests can be refused, or drive an item out, by what the others do.
     fn is_free_for<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> bool {
         self.said + RUN_SAID_MAX <= ENTRY_SAID_MAX
-            && self.head.used.saturating_add(Self::adds(requests)) <= self.bytes_max
+            && self.weight.sum.saturating_add(Self::adds(requests)) <= self.bytes_max
     }
 
     /// The shards of one owner, as a store of their own.
@@ -271,13 +273,14 @@ impl Store {
         let mut part = Self::new(self.guard, self.bytes_max, self.evicts);
         self.exchange(&mut part, owner, owners);
         part.head = self.head;
+        part.weight = self.weight;
         part.said = self.said;
         part.moved = Some(Vec::new());
         part
     }
 
-    /// Takes them back; `used` is what all items weighed before.
-    fn join(&mut self, mut part: Self, owner: usize, owners: usize, used: u64) {
+    /// Takes them back; `before` is what all items weighed then.
+    fn join(&mut self, mut part: Self, owner: usize, owners: usize, before: Weight) {
         self.exchange(&mut part, owner, owners);
         for (is_new, cas, id) in part.moved.into_iter().flatten() {
             if is_new {
@@ -286,11 +289,7 @@ impl Store {
                 self.oldest.remove(&(cas, id));
             }
         }
-        let (more, less) = (
-            part.head.used.saturating_sub(used),
-            used.saturating_sub(part.head.used),
-        );
-        self.head.used = self.head.used.saturating_add(more).saturating_sub(less);
+        self.weight.join(part.weight, before);
     }
 
     fn exchange(&mut self, part: &mut Self, owner: usize, owners: usize) {

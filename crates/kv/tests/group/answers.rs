@@ -191,3 +191,36 @@ fn a_replica_with_all_its_connections_taken_still_hears_its_group() {
     group.connect(0).0.read_line(&mut said).unwrap();
     assert_eq!(said, refused);
 }
+
+/// As memcached: its bytes are read past as they come, the connection goes on behind them, and what was there before is gone.
+#[test]
+fn a_value_far_above_the_limit_is_skipped_and_leaves_no_older_one_behind() {
+    let group = Group::start(&[]);
+    let mut line = group.connect(0);
+    // What looks like a command within it is none.
+    let value = b"delete kept\r\n   ".repeat(20 << 16);
+    let length = value.len();
+    let send = |line: &mut Line, head: String| {
+        line.send(head.as_bytes());
+        line.send(&value);
+        line.send(b"\r\nget kept\r\n");
+        let mut said = vec![0; 41 + 26];
+        line.0.read_exact(&mut said).unwrap();
+        assert_eq!(
+            text(&said),
+            "SERVER_ERROR object too large for cache\r\nVALUE kept 0 3\r\nold\r\nEND\r\n",
+            "{head:?}"
+        );
+    };
+    for (head, goes) in [
+        (format!("set a 0 0 {length}\r\n"), true),
+        (format!("ms a {length} T30\r\n"), true),
+        (format!("add a 0 0 {length}\r\n"), false),
+    ] {
+        line.set("a", "old");
+        line.set("kept", "old");
+        send(&mut line, head.clone());
+        let left = group.connect(1).get("a");
+        assert_eq!(left, if goes { "END" } else { "old" }, "{head:?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Alarms about nothing: they change no reply.
+//! Alarms about nothing: they change no reply, and whatever number of threads a replica has.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn alarmed(group: &Group, replicas: &[usize]) -> u64 {
 
 #[test]
 fn digests_that_flip_on_their_way_ring_an_alarm_and_repair_nothing() {
-    let group = Group::start(&[]);
+    let group = Group::start(&["--workers", "1,2,4"]);
     assert_eq!(alarmed(&group, &[]), 0, "nothing was struck");
     let one = alarmed(&group, &[1]);
     assert!(one > 0, "nobody heard of it");

@@ -37,23 +37,26 @@ fn a_struck_object_is_outvoted_wherever_it_is_asked_for_and_repaired() {
 #[test]
 fn an_object_is_right_after_it_was_struck_in_every_field() {
     let group = Group::start(&[]);
-    for (number, field) in ["value", "key", "flags", "expires", "cas", "'value length'"]
-        .iter()
-        .enumerate()
-    {
+    let fields = [
+        "value",
+        "key",
+        "flags",
+        "expires",
+        "cas",
+        "marks",
+        "key-length",
+        "value-length",
+    ];
+    for (number, field) in fields.into_iter().enumerate() {
         let name = format!("k{number}");
         let mut line = group.connect(1);
         line.set(&name, "value");
-        let field = field.trim_matches('\'');
-        if field == "value length" {
-            continue;
-        }
         let struck = group.strike(&format!(
             "replica=2 object=item:{name} field={field} byte=0 bit=1"
         ));
         assert!(struck.status.success(), "{}", text(&struck.stderr));
         assert_eq!(group.connect(2).get(&name), "value", "{field}");
-        assert_eq!(group.event("repaired")["field"], field);
+        assert_eq!(group.event("repaired")["field"], field.replace('-', " "));
     }
 }
 
@@ -321,4 +324,36 @@ fn replicas_agree_on_which_item_goes_for_want_of_room() {
     super::messages::nothing_differs(&group);
     assert_eq!(group.event("repaired")["replica"], 1);
     assert!(group.status(0)["evictions"].as_u64().unwrap() > 0);
+}
+
+/// What all items weigh would be wrong in each replica, in another way: it is no part of the vote.
+#[test]
+fn different_items_that_are_hit_in_all_replicas_at_once_leave_a_majority() {
+    let group = Group::start(&["--scrub", "0"]);
+    let mut line = group.connect(0);
+    for round in 0..8 {
+        let items = [5, 50, 500].map(|length| "v".repeat(length));
+        for (replica, value) in items.iter().enumerate() {
+            line.set(&format!("k{replica}"), value);
+        }
+        for replica in 0..3 {
+            let strike =
+                format!("replica={replica} object=item:k{replica} field=key byte=0 bit={round}");
+            assert!(group.strike(&strike).status.success());
+        }
+        // One entry: each replica leaves another item where it is.
+        line.send(b"delete k0\r\ndelete k1\r\ndelete k2\r\n");
+        let mut said = vec![0; 27];
+        line.0.read_exact(&mut said).unwrap();
+        assert_eq!(text(&said), "DELETED\r\n".repeat(3), "round {round}");
+        assert_eq!(line.get("k1"), "END");
+    }
+    let at = group.clients[0].to_string();
+    let verified = kv().args(["verify", "--at", &at]).output().unwrap();
+    assert!(text(&verified.stdout).contains(" 0 differed"));
+    for replica in 0..3 {
+        let status = group.status(replica);
+        assert_eq!((&status["held"], &status["items"]), (&0.into(), &0.into()));
+        assert_eq!(status["counts"]["refused"], 0, "{status}");
+    }
 }

@@ -14,7 +14,7 @@ fn entry(seed: &mut u64, requests: usize) -> Vec<Request> {
         let (key, other, number) = (draw(24), draw(24), draw(2000));
         let value = "7".repeat(usize::try_from(1 + number % 90).unwrap());
         let length = value.len();
-        let text = match draw(40) {
+        let text = match draw(48) {
             0..8 => format!("set k{key} 5 0 {length}\r\n{value}\r\n"),
             8..11 => format!("add k{key} 0 2 {length}\r\n{value}\r\n"),
             11..14 => format!("append k{key} 0 0 {length}\r\n{value}\r\n"),
@@ -32,6 +32,16 @@ fn entry(seed: &mut u64, requests: usize) -> Vec<Request> {
                 number + 1
             ),
             38 => "flush_all 1\r\n".to_owned(),
+            39..41 => format!("mg k{key} v t N{} R1 T2 c\r\n", number % 3),
+            41 => format!(
+                "mg k{key} v T3 Oonce:client-{}:{}\r\n",
+                number % 7,
+                number + 1
+            ),
+            42..44 => format!("md k{key} I T{} q\r\n", number % 4),
+            44 => format!("ms k{key} {length} I C{number} c\r\n{value}\r\n"),
+            45 => format!("me k{key}\r\n"),
+            46 => format!("ms azE= {length} b k\r\n{value}\r\n"),
             _ => format!("touch k{key} {}\r\n", number % 4),
         };
         match parse(text.as_bytes()) {
@@ -56,7 +66,8 @@ fn executed(store: &mut Store, workers: &mut Workers, requests: &[Request], at: 
         .map(|reply| String::from_utf8(reply.unwrap()).unwrap())
         .collect();
     let found: Vec<ObjectId> = delta.found.iter().map(|(id, _)| *id).collect();
-    format!("{replies:?} {pairs:?} {found:?} {:?}", store.head())
+    let (head, weight) = (store.head(), store.weight);
+    format!("{replies:?} {pairs:?} {found:?} {head:?} {weight:?}")
 }
 
 /// With room for all, with room for some, and with too little, where something has to go in each entry.
@@ -121,6 +132,35 @@ fn what_an_entry_comes_to_does_not_depend_on_how_many_threads_execute_it() {
     }
     assert_eq!(threads[0].spread(), 0);
     assert!(threads[1..].iter().all(|workers| workers.spread() > 5000));
+}
+
+/// Requests without a fault, in replicas with one, two and four threads: whatever they would tell each other is the same. `KV_REQUESTS` says
+/// how many, for a campaign.
+#[test]
+fn replicas_with_different_numbers_of_threads_raise_no_false_alarm() {
+    let wanted = std::env::var("KV_REQUESTS").map_or(60_000, |text| text.parse().unwrap());
+    let mut replicas = [1, 2, 4].map(|count| {
+        let store = Store::new(true, 1 << 20, true);
+        (store, Workers::start(count).unwrap())
+    });
+    let (mut seed, mut done) = (wanted, 0);
+    for at in 1.. {
+        let requests = entry(&mut seed, usize::try_from(1 + at % 500).unwrap());
+        done += requests.len() as u64;
+        let told = replicas.each_mut().map(|(store, workers)| {
+            let mut delta = Delta::default();
+            let chain = chained(store.head().chain, Index(at), &at.to_le_bytes());
+            store.enter(chain, at * 150, &mut delta);
+            let replies = workers.execute(store, requests.clone(), How::default(), &mut delta);
+            store.leave();
+            (replies, store.digests(&delta), store.weight)
+        });
+        assert!(told[0] == told[1] && told[0] == told[2], "entry {at}");
+        if done >= wanted {
+            break;
+        }
+    }
+    assert!(replicas[1..].iter().all(|(_, w)| w.spread() > wanted / 4));
 }
 
 /// Each request takes 2 ms, and does nothing but wait for the clock: what four threads take is not what one takes.
