@@ -237,6 +237,8 @@ pub(crate) struct Group {
     pub(crate) parent_inv: u32,
     pub(crate) ward: [Ward; WARDS_MAX],
     pub(crate) forked: [u64; FORKED_MAX],
+    pub(crate) parent_process: i32,
+    pub(crate) spare: i32,
     pub(crate) domain_page: u64,
 }
 

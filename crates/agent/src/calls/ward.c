@@ -326,5 +326,5 @@ s64 sf_ward_answers(u32 nr, const u64 a[6], s64 r)
 int sf_ward_parent(s64 *pid)
 {
 	*pid = G->parent;
-	return G->parent > 1 && G->parent_inv == ~(u32)G->parent && sys2(NR_kill, G->parent, 0) == 0;
+	return G->parent > 1 && G->parent_inv == ~(u32)G->parent && sys2(NR_kill, G->parent_process, 0) == 0;
 }

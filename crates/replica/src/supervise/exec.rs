@@ -214,6 +214,7 @@ impl Supervisor<'_> {
             at!(pdeathsig_inv),
             at!(parent),
             at!(parent_inv),
+            at!(parent_process),
         ] {
             group.set32(word, old.get32(word));
         }

@@ -12,7 +12,7 @@ use steadfast_sys::{child, procfs};
 
 use super::tree::Post;
 use super::ward::{self, Ward};
-use crate::group::{Group, at};
+use crate::group::Group;
 
 /// The end of a leader is heard of by two threads, within this.
 const SOON: Duration = Duration::from_secs(1);
@@ -189,8 +189,7 @@ impl Offspring {
             wards.push((Arc::clone(&ward), one.leader));
             one.ward = Some(ward);
             if let Some(its) = one.its.group() {
-                let number = group.get32(at!(leader_pid)).cast_signed();
-                ward::says_parent(&its, number);
+                ward::says_parent(&its, group, parent);
             }
         }
         drop(all);

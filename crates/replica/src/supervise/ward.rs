@@ -303,7 +303,7 @@ impl Supervisor<'_> {
                 _ if is_ours || ward.is_adopted() => return,
                 ward::KEPT => child::kill(parent, NUDGE),
                 ward::PROXY => {
-                    says_parent(&self.group, parent);
+                    says_parent(&self.group, &ward.group, parent);
                     return self.child_changed(pid, child::Change::Signaled(libc::SIGKILL));
                 }
                 ward::FAILED => {
@@ -383,8 +383,10 @@ impl Supervisor<'_> {
     }
 }
 
-/// What a group's program is told of its parent from here on.
-pub(super) fn says_parent(group: &Group, parent: i32) {
-    group.set32(at!(parent), parent.cast_unsigned());
-    group.set32(at!(parent_inv), !parent.cast_unsigned());
+/// What a group's program is told of its parent from here on, as long as `process` leads that.
+pub(super) fn says_parent(group: &Group, parent: &Group, process: i32) {
+    let number = parent.get32(at!(leader_pid));
+    group.set32(at!(parent_process), process.cast_unsigned());
+    group.set32(at!(parent), number);
+    group.set32(at!(parent_inv), !number);
 }
