@@ -240,7 +240,7 @@ else
 	@$(MAKE) --no-print-directory build-kv
 	for s in 1 2 3 4; do f=build/campaign/kv-live-$$s.json; [ -f $$f ] || $(BENCH) kv --only live --strikes 6000 --seed $$s --json $$f || exit; done
 	for s in 1 2 3 4; do f=build/campaign/kv-sim-$$s.json; [ -f $$f ] || $(BENCH) kv --only simulated --seed $$s --json $$f || exit; done
-	f=build/campaign/kv-quiet.json; [ -f $$f ] || $(BENCH) kv --only quiet --json $$f
+	f=build/campaign/kv-quiet.json; [ -f $$f ] || $(BENCH) kv --only quiet --workers 1,2,4 --json $$f
 	KV_REQUESTS=100000000 $(CARGO) test --release -p steadfast-kv --bin steadfast-kv -- raise_no_false_alarm
 	$(KV) --local 3 --port 21411 & kv=$$!; sleep 3; \
 		$(CARGO) run -q --release -p steadfast-workloads -- server suite --at 127.0.0.1:21411; rc=$$?; kill -INT $$kv; wait $$kv; exit $$rc

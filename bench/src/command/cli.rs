@@ -257,6 +257,9 @@ pub(crate) enum Action {
         /// The same: a yrmcds [default: /usr/sbin/yrmcdsd]
         #[arg(long, value_name = "PROGRAM")]
         yrmcds: Option<PathBuf>,
+        /// Threads that execute in each replica, or in each of them by its number, as `steadfast kv --workers` takes them
+        #[arg(long, value_name = "N[,N...]")]
+        workers: Option<String>,
         /// Numbers of clients
         #[arg(long, value_delimiter = ',', default_value = "1,5,10,20,30,100")]
         clients: Vec<usize>,

@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use steadfast_report::published::Row;
 
 use super::faults::{ask, under};
-use super::load::{Clients, Shape};
-use super::{Group, KEY_BYTES, KEYS, Plan, READY, VALUE_BYTES, WARM, without_a_wrong_reply};
+use super::load::Shape;
+use super::{Group, Plan, READY, WARM, without_a_wrong_reply};
 
 /// As in the paper.
 const BIN: Duration = Duration::from_millis(2);
@@ -24,16 +24,8 @@ const KEY: &str = "the-one-that-is-struck";
 
 pub(super) fn beside(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
     says("repairs of one object, and the replies to everybody else");
-    let group = Group::start(&plan.program, "RDGX")?;
-    let shape = Shape {
-        clients: 30,
-        keys: KEYS,
-        key_bytes: KEY_BYTES,
-        value_bytes: VALUE_BYTES,
-        get_percent: 75,
-        envelope: false,
-    };
-    let mut clients = Clients::connect(&group.clients, shape, plan.seed)?;
+    let group = Group::start(plan, "RDGX")?;
+    let mut clients = group.connect(Shape::of_paper(30, 75), plan.seed)?;
     without_a_wrong_reply(&clients.saturate(WARM)?, "RDGX")?;
     let stream = TcpStream::connect(group.clients[0])?;
     stream.set_nodelay(true)?;

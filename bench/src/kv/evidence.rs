@@ -15,7 +15,7 @@ use steadfast_workloads::inputs::Rng;
 
 use super::faults::{ask, under};
 use super::load::{Clients, Load, Shape};
-use super::{Group, KEY_BYTES, Plan, READY, VALUE_BYTES, WARM};
+use super::{Group, Plan, READY, VALUE_BYTES, WARM};
 
 /// Of each class in turn.
 const SLICE: Duration = Duration::from_secs(4);
@@ -36,12 +36,9 @@ const CLASSES: [(&str, Option<&str>, f64); 9] = [
 
 fn shape(envelope: bool) -> Shape {
     Shape {
-        clients: 30,
         keys: 100,
-        key_bytes: KEY_BYTES,
-        value_bytes: VALUE_BYTES,
-        get_percent: 75,
         envelope,
+        ..Shape::of_paper(30, 75)
     }
 }
 
@@ -57,8 +54,8 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
         "--class is one of {known}; found {:?}",
         plan.classes
     );
-    let group = Group::start(&plan.program, "RDGX")?;
-    let mut clients = Clients::connect(&group.clients, shape(true), plan.seed)?;
+    let group = Group::start(plan, "RDGX")?;
+    let mut clients = group.connect(shape(true), plan.seed)?;
     clients.saturate(WARM)?;
     let mut found: BTreeMap<&str, (u64, Load)> = BTreeMap::new();
     let mut rng = Rng::new(plan.seed ^ 0x11fe);
@@ -123,8 +120,8 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
         sum.requests,
     ));
     // A group of its own: the last strikes at the first may still wait.
-    let group = Group::start(&plan.program, "RDGX")?;
-    let mut stock = Clients::connect(&group.clients, shape(false), plan.seed)?;
+    let group = Group::start(plan, "RDGX")?;
+    let mut stock = group.connect(shape(false), plan.seed)?;
     stock.saturate(WARM)?;
     let (load, hits) = slice(&group, &mut stock, 2, 0, &mut rng)?;
     rows.push(Row::share(
@@ -193,8 +190,8 @@ fn nothing_left(group: &Group) -> Result<()> {
 
 /// Requests over sockets without a fault: whoever objects is wrong.
 pub(super) fn quiet(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
-    let group = Group::start(&plan.program, "RDGX")?;
-    let mut clients = Clients::connect(&group.clients, shape(false), plan.seed)?;
+    let group = Group::start(plan, "RDGX")?;
+    let mut clients = group.connect(shape(false), plan.seed)?;
     let mut requests = 0;
     let mut wrong = 0;
     while requests < plan.quiet {

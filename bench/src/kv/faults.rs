@@ -13,7 +13,9 @@ use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 
 use super::load::{Clients, Load, Shape};
-use super::{Group, KEY_BYTES, KEYS, Plan, READY, VALUE_BYTES, WARM, row, without_a_wrong_reply};
+use super::{
+    Group, KEY_BYTES, Plan, READY, VALUE_BYTES, WARM, percent, row, without_a_wrong_reply,
+};
 
 /// Faults a second in the comparison with none.
 const FAULTS_A_SECOND: f64 = 10.0;
@@ -57,17 +59,13 @@ impl Turn {
 /// One repair after the other of 512 bytes, from the mismatch to the right bytes.
 pub(super) fn repairs(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
     says("repairs of 512 bytes");
-    let group = Group::start(&plan.program, "RDGX")?;
+    let group = Group::start(plan, "RDGX")?;
     let mut rng = Rng::new(plan.seed);
     let shape = Shape {
-        clients: 3,
-        keys: KEYS,
-        key_bytes: KEY_BYTES,
         value_bytes: 512,
-        get_percent: 100,
-        envelope: false,
+        ..Shape::of_paper(3, 100)
     };
-    let mut clients = Clients::connect(&group.clients, shape, plan.seed)?;
+    let mut clients = group.connect(shape, plan.seed)?;
     for number in 0..plan.repairs {
         let key = clients.some_key(&mut rng);
         let replica = number % 3;
@@ -130,16 +128,8 @@ pub(super) fn repairs(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Ro
 /// Faults, false alarms of one replica and of all, and nothing, in slices that take turns in one group.
 pub(super) fn faults(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
     says("faults and false alarms, in turns with nothing");
-    let group = Group::start(&plan.program, "RDGX")?;
-    let shape = Shape {
-        clients: 30,
-        keys: KEYS,
-        key_bytes: KEY_BYTES,
-        value_bytes: VALUE_BYTES,
-        get_percent: 75,
-        envelope: false,
-    };
-    let mut clients = Clients::connect(&group.clients, shape, plan.seed)?;
+    let group = Group::start(plan, "RDGX")?;
+    let mut clients = group.connect(Shape::of_paper(30, 75), plan.seed)?;
     clients.saturate(WARM)?;
     let mut rates: BTreeMap<Turn, Vec<f64>> = BTreeMap::new();
     let mut raised = 0;
@@ -157,11 +147,7 @@ pub(super) fn faults(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row
         "{raised} false alarms and {repaired} repairs; replicas saw {heard} mismatches"
     ));
     for turn in [Turn::Faults, Turn::AlarmsOfOne, Turn::AlarmsOfAll] {
-        let ratios: Vec<f64> = rates[&turn]
-            .iter()
-            .zip(&rates[&Turn::Nothing])
-            .map(|(with, without)| 100.0 * with / without)
-            .collect();
+        let ratios = percent(&rates[&turn], &rates[&Turn::Nothing]);
         let (key, what) = turn.words();
         rows.push(row(
             key.to_owned(),
@@ -333,16 +319,12 @@ pub(super) fn strikes(
     says: &mut dyn FnMut(&str),
     rows: &mut Vec<Row>,
 ) -> Result<()> {
-    let group = Group::start(&plan.program, stage)?;
+    let group = Group::start(plan, stage)?;
     let shape = Shape {
-        clients: 30,
         keys: 100,
-        key_bytes: KEY_BYTES,
-        value_bytes: VALUE_BYTES,
-        get_percent: 75,
-        envelope: false,
+        ..Shape::of_paper(30, 75)
     };
-    let mut clients = Clients::connect(&group.clients, shape, plan.seed)?;
+    let mut clients = group.connect(shape, plan.seed)?;
     let mut sum = Load::default();
     let mut hits = 0;
     // Without the vote a group serves wrong values from the first second on: a look is enough.

@@ -18,6 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use steadfast_integrity::envelope::client::Connection;
 use steadfast_workloads::inputs::Rng;
 
+use super::{KEY_BYTES, KEYS, VALUE_BYTES};
+
 /// No reply takes this long in a group that works: a replica that is replaced takes one or two seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -31,6 +33,20 @@ pub(crate) struct Shape {
     pub(crate) get_percent: usize,
     /// Whether requests and replies go in the message envelope.
     pub(crate) envelope: bool,
+}
+
+impl Shape {
+    /// As in the paper: keys of 100 bytes and values of 400, a few of them for each client.
+    pub(super) const fn of_paper(clients: usize, get_percent: usize) -> Self {
+        Self {
+            clients,
+            keys: KEYS,
+            key_bytes: KEY_BYTES,
+            value_bytes: VALUE_BYTES,
+            get_percent,
+            envelope: false,
+        }
+    }
 }
 
 /// What came of it.

@@ -17,6 +17,7 @@ pub(crate) mod load;
 mod registers;
 mod rivals;
 mod work;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,6 +57,8 @@ pub enum Part {
     Reads,
     /// RD and RDGX where each request takes 10 and 90 µs more
     Work,
+    /// RDGX with 1, 2 and 4 threads that execute, where each request takes 0, 10 and 90 µs more
+    Workers,
     /// Replies to everybody else while one object is repaired
     Beside,
     /// RDGX, memcached, yrmcds and three of etcd in turns, 30 clients (needs these programs)
@@ -86,6 +89,8 @@ pub struct Plan {
     pub etcd: Option<PathBuf>,
     /// A yrmcds, as another one.
     pub yrmcds: Option<PathBuf>,
+    /// `--workers` of every group: threads that execute, of all replicas or of each.
+    pub workers: Option<String>,
     pub rounds: usize,
     pub clients: Vec<usize>,
     pub slice: Duration,
@@ -143,6 +148,9 @@ pub fn measure(plan: &Plan, says: &mut dyn FnMut(&str)) -> Result<Report> {
     if wants(Part::Beside) {
         beside::beside(plan, says, &mut rows)?;
     }
+    if plan.only == Some(Part::Workers) {
+        workers::workers(plan, says, &mut rows)?;
+    }
     if plan.only == Some(Part::Rivals) {
         rivals::rivals(plan, says, &mut rows)?;
     }
@@ -184,17 +192,20 @@ struct Group {
 }
 
 impl Group {
-    fn start(program: &Path, stage: &str) -> Result<Self> {
-        Self::with(program, &["--stage", stage])
+    fn start(plan: &Plan, stage: &str) -> Result<Self> {
+        Self::with(plan, &["--stage", stage])
     }
 
-    fn with(program: &Path, flags: &[&str]) -> Result<Self> {
+    fn with(plan: &Plan, flags: &[&str]) -> Result<Self> {
+        let program = &plan.program;
         let mut command = Command::new(program);
         command
             .args(["--local", "3", "--port", "0", "--json", "--allow-strikes"])
-            .args(flags)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .args(flags);
+        if let Some(workers) = &plan.workers {
+            command.args(["--workers", workers]);
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
         dies_with_us(&mut command);
         let mut child = command.spawn().with_context(|| {
             format!(
@@ -276,6 +287,11 @@ impl Group {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(group)
+    }
+
+    /// Clients that have stored what they own.
+    fn connect(&self, shape: Shape, seed: u64) -> Result<Clients> {
+        Clients::connect(&self.clients, shape, seed)
     }
 
     /// One of the service's own commands, to one replica.
@@ -378,6 +394,21 @@ fn without_a_wrong_reply(load: &Load, column: &str) -> Result<()> {
     Ok(())
 }
 
+/// A slice with this share of GET, behind one that does not count.
+fn of_mix(load: &mut Clients, get_percent: usize, time: Duration, column: &str) -> Result<Load> {
+    load.mix(get_percent);
+    without_a_wrong_reply(&load.saturate(WARM)?, column)?;
+    let found = load.saturate(time)?;
+    without_a_wrong_reply(&found, column)?;
+    Ok(found)
+}
+
+/// Of each round, one rate in percent of the other.
+fn percent(over: &[f64], base: &[f64]) -> Vec<f64> {
+    let rounds = over.iter().zip(base);
+    rounds.map(|(over, base)| 100.0 * over / base).collect()
+}
+
 type Slice = (&'static str, usize, &'static str);
 
 fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
@@ -397,18 +428,11 @@ fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Resul
             says(&format!("round {} of {}: {stage}", round + 1, plan.rounds));
             let group = match &plan.memcached {
                 Some(program) if stage == "memcached" => Group::memcached(program)?,
-                _ => Group::start(&plan.program, stage)?,
+                _ => Group::start(plan, stage)?,
             };
             for &clients in &plan.clients {
-                let shape = Shape {
-                    clients,
-                    keys: KEYS,
-                    key_bytes: KEY_BYTES,
-                    value_bytes: VALUE_BYTES,
-                    get_percent: 0,
-                    envelope: false,
-                };
-                let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
+                let shape = Shape::of_paper(clients, 0);
+                let mut load = group.connect(shape, plan.seed + round as u64)?;
                 for (mix, percent) in MIXES {
                     load.mix(percent);
                     without_a_wrong_reply(&load.saturate(WARM)?, stage)?;
@@ -458,11 +482,7 @@ fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Resul
     for (mix, _) in MIXES {
         for &clients in &plan.clients {
             for (over, base) in [("RDGX", "RD"), ("RDG", "RD"), ("RD", "R")] {
-                let ratio: Vec<f64> = rates[&(mix, clients, over)]
-                    .iter()
-                    .zip(&rates[&(mix, clients, base)])
-                    .map(|(over, base)| 100.0 * over / base)
-                    .collect();
+                let ratio = percent(&rates[&(mix, clients, over)], &rates[&(mix, clients, base)]);
                 rows.push(row(
                     format!(
                         "{mix}.c{clients}.{}-over-{}",
@@ -530,21 +550,11 @@ fn local_reads(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> 
                 round + 1,
                 plan.rounds
             ));
-            let group = Group::with(&plan.program, &["--stage", stage, "--reads", "local"])?;
-            let shape = Shape {
-                clients,
-                keys: KEYS,
-                key_bytes: KEY_BYTES,
-                value_bytes: VALUE_BYTES,
-                get_percent: 0,
-                envelope: false,
-            };
-            let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
+            let group = Group::with(plan, &["--stage", stage, "--reads", "local"])?;
+            let shape = Shape::of_paper(clients, 0);
+            let mut load = group.connect(shape, plan.seed + round as u64)?;
             for (mix, percent) in MIXES.into_iter().filter(|(_, percent)| *percent > 0) {
-                load.mix(percent);
-                without_a_wrong_reply(&load.saturate(WARM)?, stage)?;
-                let found = load.saturate(plan.slice)?;
-                without_a_wrong_reply(&found, stage)?;
+                let found = of_mix(&mut load, percent, plan.slice, stage)?;
                 rates.entry((mix, stage)).or_default().push(found.rate());
             }
             let status: Value = serde_json::from_str(&group.ask(0, "status")?)?;
@@ -563,11 +573,7 @@ fn local_reads(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> 
         ));
     }
     for (mix, _) in MIXES.into_iter().filter(|(_, percent)| *percent > 0) {
-        let ratio: Vec<f64> = rates[&(mix, "RDGX")]
-            .iter()
-            .zip(&rates[&(mix, "RD")])
-            .map(|(over, base)| 100.0 * over / base)
-            .collect();
+        let ratio = percent(&rates[&(mix, "RDGX")], &rates[&(mix, "RD")]);
         rows.push(row(
             format!("{mix}-local.c{clients}.rdgx-over-rd"),
             format!("{mix}, reads beside the log, {clients} clients, RDGX over RD"),

@@ -19,10 +19,8 @@ use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::load::process::free_address;
 
-use super::load::{Clients, Shape};
-use super::{
-    Group, KEY_BYTES, KEYS, MIXES, Plan, READY, VALUE_BYTES, WARM, row, without_a_wrong_reply,
-};
+use super::load::Shape;
+use super::{Group, KEY_BYTES, KEYS, MIXES, Plan, READY, VALUE_BYTES, of_mix, row};
 use crate::process::dies_with_us;
 
 const CLIENTS: usize = 30;
@@ -47,7 +45,7 @@ pub(super) fn rivals(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row
                     ours(&yrmcds_at(&yrmcds, &place.0)?, plan.slice, seed)?
                 }
                 "memcached" => ours(&Group::memcached(&memcached)?, plan.slice, seed)?,
-                _ => ours(&Group::start(&plan.program, "RDGX")?, plan.slice, seed)?,
+                _ => ours(&Group::start(plan, "RDGX")?, plan.slice, seed)?,
             };
             for ((mix, _), rate) in MIXES.into_iter().zip(found) {
                 rates.entry((mix, column)).or_default().push(rate);
@@ -68,22 +66,10 @@ pub(super) fn rivals(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row
 }
 
 fn ours(group: &Group, slice: Duration, seed: u64) -> Result<[f64; 3]> {
-    let shape = Shape {
-        clients: CLIENTS,
-        keys: KEYS,
-        key_bytes: KEY_BYTES,
-        value_bytes: VALUE_BYTES,
-        get_percent: 0,
-        envelope: false,
-    };
-    let mut clients = Clients::connect(&group.clients, shape, seed)?;
+    let mut clients = group.connect(Shape::of_paper(CLIENTS, 0), seed)?;
     let mut rates = [0.0; 3];
     for ((_, percent), rate) in MIXES.into_iter().zip(&mut rates) {
-        clients.mix(percent);
-        clients.saturate(WARM)?;
-        let load = clients.saturate(slice)?;
-        without_a_wrong_reply(&load, "a server")?;
-        *rate = load.rate();
+        *rate = of_mix(&mut clients, percent, slice, "a server")?.rate();
     }
     Ok(rates)
 }

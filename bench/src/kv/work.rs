@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use steadfast_report::published::Row;
 
-use super::load::{Clients, Shape};
-use super::{Group, KEY_BYTES, KEYS, MIXES, Plan, VALUE_BYTES, WARM, row, without_a_wrong_reply};
+use super::load::Shape;
+use super::{Group, MIXES, Plan, of_mix, percent, row};
 
 /// µs that are added to each request, as in the paper.
 const ADDED_US: [u64; 2] = [10, 90];
@@ -25,21 +25,11 @@ pub(super) fn work(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
                     plan.rounds
                 ));
                 let flags = ["--stage", stage, "--work-us", &us.to_string()];
-                let group = Group::with(&plan.program, &flags)?;
-                let shape = Shape {
-                    clients,
-                    keys: KEYS,
-                    key_bytes: KEY_BYTES,
-                    value_bytes: VALUE_BYTES,
-                    get_percent: 0,
-                    envelope: false,
-                };
-                let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
+                let group = Group::with(plan, &flags)?;
+                let shape = Shape::of_paper(clients, 0);
+                let mut load = group.connect(shape, plan.seed + round as u64)?;
                 for (mix, percent) in MIXES {
-                    load.mix(percent);
-                    without_a_wrong_reply(&load.saturate(WARM)?, stage)?;
-                    let found = load.saturate(plan.slice)?;
-                    without_a_wrong_reply(&found, stage)?;
+                    let found = of_mix(&mut load, percent, plan.slice, stage)?;
                     rates
                         .entry((us, mix, stage))
                         .or_default()
@@ -58,11 +48,7 @@ pub(super) fn work(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
                     "/s",
                 ));
             }
-            let ratio: Vec<f64> = rates[&(us, mix, "RDGX")]
-                .iter()
-                .zip(&rates[&(us, mix, "RD")])
-                .map(|(over, base)| 100.0 * over / base)
-                .collect();
+            let ratio = percent(&rates[&(us, mix, "RDGX")], &rates[&(us, mix, "RD")]);
             rows.push(row(
                 format!("{mix}-work{us}.c{clients}.rdgx-over-rd"),
                 format!("{mix}, {us} µs more for each request, {clients} clients, RDGX over RD"),
