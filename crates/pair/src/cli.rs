@@ -125,9 +125,10 @@ pub(crate) struct Side {
     #[arg(long, value_name = "HOW", default_value = "none")]
     pub(crate) tracking: Tracking,
     /// Seconds of processor time for which a thread or process may compute without a call while others of the program wait for their
-    /// turn: then it waits for one of them in a loop, which a pair has no end for, and both sites stop. So they do when the program comes
-    /// to an event on one site, and for so many seconds and five times as long as that took not on the other; 0: never
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    /// turn: then it waits for one of them in a loop, which a pair has no end for, and both sites stop; a tenth of it is told. They stop as
+    /// well when the program comes to an event on one site, and for so long, and five times as long as that took, not on the other.
+    /// 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) spins_after: u64,
     /// With --address and a witness: acknowledge a client's bytes when the other site's program has read them as well, so that
     /// none is lost with a host; off: those are lost that the kernel has acknowledged and the other site has not heard of. Both

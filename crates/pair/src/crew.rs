@@ -23,7 +23,9 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{CLASSES, End, Part, Place, Question, Sent, Site, Step, Told, Watch};
+use steadfast_replica::site::{
+    CLASSES, End, Part, Place, Question, Sent, Site, Spins, Step, Told, Watch,
+};
 
 use crate::alone;
 use crate::cli::Side;
@@ -105,8 +107,12 @@ impl Strand {
     pub(crate) fn spins(&self, paired: bool, pauses: bool) -> Result<(), PairError> {
         let process = self.site.program_number();
         let mut watch = locked(&self.watch);
-        if watch.spins(&self.site) {
-            return Err(PairError::Spins { process });
+        match watch.spins(&self.site) {
+            Spins::No => {}
+            Spins::Long => eprintln!(
+                "steadfast pair: process {process} computes without a call while others of the program wait for their turn: if this goes on, both sites stop (--spins-after)"
+            ),
+            Spins::TooLong => return Err(PairError::Spins { process }),
         }
         match watch.hangs(&self.site, pauses).filter(|_| paired) {
             None => Ok(()),

@@ -71,6 +71,8 @@ pub(crate) enum PairError {
         "stopped: process {process} computes without a call while others of the program, threads or processes, wait for their turn: perhaps it waits for one of them in a loop, which would never end here"
     )]
     Spins { process: u32 },
+    #[error("stopped, and the program is left to the other site: {0}")]
+    Leaves(String),
     #[error("the peer is lost, and without a witness nobody knows whether it goes on alone")]
     Lost,
     #[error("{0}")]
@@ -82,7 +84,9 @@ impl PairError {
     pub(crate) fn is_own(&self) -> bool {
         matches!(
             self,
-            Self::Ledger(_) | Self::Follow(FollowError::Ledger(_) | FollowError::Held(_))
+            Self::Leaves(_)
+                | Self::Ledger(_)
+                | Self::Follow(FollowError::Ledger(_) | FollowError::Held(_))
         )
     }
 
@@ -100,6 +104,7 @@ impl Advise for PairError {
             Self::Follow(FollowError::Wrong(_))
             | Self::Stopped(_)
             | Self::Spins { .. }
+            | Self::Leaves(_)
             | Self::Lost
             | Self::Outvoted => Own::Mismatch,
             Self::Bug(_) => Own::Bug,
@@ -166,7 +171,7 @@ impl Advise for PairError {
             Self::Outvoted => Remedy::new(
                 "leave the program where it runs; before the next start copy that site's files here",
             ),
-            Self::Follow(FollowError::Wrong(_)) | Self::Stopped(_) => {
+            Self::Follow(FollowError::Wrong(_)) | Self::Stopped(_) | Self::Leaves(_) => {
                 Remedy::new("steadfast pair verify on both sites")
             }
             Self::Bug(_) => Remedy::new("report this with the program and its arguments"),

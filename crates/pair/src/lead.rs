@@ -273,7 +273,9 @@ impl Leading<'_> {
                 shared.tell_loss();
                 self.board.set(State::Held);
                 self.crew.hold();
-                self.is_right(shared)?;
+                if self.side.witness != "none" {
+                    self.is_right(shared)?;
+                }
                 let preferred = self.side.prefer_primary && !self.gave_away;
                 let word = alone::decide(self.side, name, ('A', preferred), || {
                     self.board.tick();
@@ -340,10 +342,17 @@ impl Leading<'_> {
     /// site whose disk is wrong leaves the program to the other one, which has its own.
     fn is_right(&self, shared: &Shared) -> Result<(), PairError> {
         let files = self.files.lock().expect("no panic under it");
-        for step in shared.unchecked(self.site.done()) {
-            alone::check(&files, 0, &step)?;
-        }
-        self.crew.are_right(&files)
+        let unchecked = shared.unchecked(self.site.done());
+        let first = unchecked
+            .iter()
+            .try_for_each(|step| alone::check(&files, 0, step));
+        let leaves = |error: PairError| match error {
+            PairError::Stopped(why) => PairError::Leaves(why),
+            other => other,
+        };
+        first
+            .and_then(|()| self.crew.are_right(&files))
+            .map_err(leaves)
     }
 
     /// The first process has ended; others may go on.

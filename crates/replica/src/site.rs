@@ -50,7 +50,7 @@ pub use join::{Given, Handed, Pages};
 pub use process::{Becoming, CLASSES, Newborn, Turn};
 pub use relay::{Place, Sent, Told};
 pub use rerun::{Again, Look};
-pub use spin::Watch;
+pub use spin::{Spins, Watch};
 pub use step::{Kind, Note, Step};
 
 /// Room for the names of protected directories, each with its NUL, and one more.

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lost::Wire;
 use crate::sites::*;
+use crate::status::status;
 
 struct Cut {
     both: Both,
@@ -20,7 +21,9 @@ fn begin(dir: &Path, name: &str, lost_after: u64) -> Cut {
     let listen = format!("127.0.0.1:{}", free_port());
     let wire = Wire::to(listen.clone());
     let flags = witness.flags(lost_after);
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    // The program is the one that finds the page.
+    flags.extend(["--scrub", "0"]);
     let mut both = Both::start_with(&site, &site, &listen, &wire.address, &flags);
     assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
     Cut {
@@ -45,9 +48,7 @@ fn goes_on(mut both: Both, last: &str, right: &str) -> Ends {
         from.read_line(&mut answer).expect("it answers");
         answer.truncate(answer.trim_end().len());
     }
-    if answer != right {
-        panic!("{answer:?}: {}", both.end().said());
-    }
+    assert_eq!(answer, right, "{}", both.end().said());
     drop(both.b.stdin.take());
     let mut rest = String::new();
     from.read_to_string(&mut rest).expect("it ends");
@@ -91,7 +92,11 @@ fn a_secondary_whose_page_is_wrong_when_the_primary_is_lost_has_it_from_the_log(
     both.strike(&both.b, PLACE, 1);
     wire.mute();
     asks(&both);
-    std::thread::sleep(Duration::from_millis(1000));
+    let deadline = Instant::now() + LIMIT;
+    while status(&both.b).1["state"] != "arbitrating" {
+        assert!(Instant::now() < deadline, "it asks for no page");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     both.a.kill().expect("a child");
     let ends = goes_on(both, "100", &right);
     let said = ends.said();

@@ -30,6 +30,8 @@ fn a_thread_or_process_that_waits_for_another_one_in_a_loop_stops_both_sites_wit
         assert_eq!(ends.codes(), [Some(122), Some(122)], "{how}: {said}");
         let line = "computes without a call while others of the program, threads or processes, wait for their turn";
         assert_eq!(said.matches(line).count(), 2, "{how}: {said}");
+        let told = "if this goes on, both sites stop";
+        assert_eq!(said.matches(told).count(), 1, "{how}: {said}");
         assert!(said.contains("--spins-after with more seconds"), "{said}");
         assert!(took > Duration::from_secs(1), "{how}: {took:?}");
         assert!(took < LIMIT / 2, "{how}: {took:?}");
