@@ -39,6 +39,8 @@ pub struct Plan {
     pub lines: PathBuf,
     /// Only what the lines hold: nothing is struck.
     pub lines_only: bool,
+    /// Some series in place of all, by the names that `steadfast-host bench` has.
+    pub only: Vec<String>,
     /// Some groups of the campaign in place of all.
     pub groups: Option<Groups>,
 }
@@ -85,7 +87,8 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
     std::fs::create_dir_all(&plan.place).with_context(|| plan.place.display().to_string())?;
     let mut all = Vec::new();
     if !plan.flips_only {
-        let args = ["bench".to_owned(), format!("--rounds={}", plan.rounds)];
+        let mut args = vec!["bench".to_owned(), format!("--rounds={}", plan.rounds)];
+        args.extend(plan.only.iter().map(|name| format!("--only={name}")));
         let found: Measured = told(&plan.program, &args, &plan.place.join("host.json"))?;
         all.extend(rows(found, plan.rounds, plan.seed)?);
     }

@@ -311,6 +311,14 @@ pub(crate) enum Action {
         /// Flips in vector registers alone: lock and file system
         #[arg(long, conflicts_with_all = ["lines_only", "as_paper"])]
         vectors: bool,
+        /// Some series alone, by the names that `steadfast-host bench --only` has
+        #[arg(
+            long,
+            value_name = "NAME",
+            value_delimiter = ',',
+            conflicts_with = "flips_only"
+        )]
+        only: Vec<String>,
     },
     /// Two hosts of `steadfast pair` (root): commits of sqlite3; with a server a download whose host dies, or --hold; --pairs are rounds
     Pair {

@@ -18,6 +18,7 @@ pub(crate) fn host(action: &Action, common: &Common) -> Result<Outcome> {
         lines_only,
         as_paper,
         vectors,
+        only,
     } = action
     else {
         bail!("nothing to measure")
@@ -40,6 +41,7 @@ pub(crate) fn host(action: &Action, common: &Common) -> Result<Outcome> {
         seed: common.seed,
         lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
         lines_only: *lines_only,
+        only: only.clone(),
         groups,
         place,
     };

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use steadfast_restart::host::stopped_clock;
 use steadfast_restart::trial::{MakeError, Trial, Tried};
 use steadfast_restart::{Component, Edge, Host, Model, Policy, Samples};
 
@@ -112,6 +113,7 @@ impl Generate {
             ..Component::of(model)
         });
         for part in &mut parts {
+            part.answers = stopped_clock();
             part.console = Some(Arc::new(|_, _| {}));
         }
         let trial = Trial {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use wasmtime::component::ResourceAny;
 
-use crate::engine::{self, Failure, Image, Import, Journal, LoadError, Mold};
+use crate::engine::{self, Failure, Image, Import, Journal, LoadError, Memories, Mold};
 use crate::process::{Process, Remote, Start};
 use crate::value::{Handle, Value};
 use crate::words::BodyDump;
@@ -80,7 +80,7 @@ impl Maker {
                     component: start.name.clone(),
                     found,
                 })?;
-                Ok((Body::There(Box::new(remote)), Image::new()))
+                Ok((Body::There(Box::new(remote)), Image::default()))
             }
         }
     }
@@ -233,7 +233,7 @@ impl Body {
     }
 
     /// Copies of its memories.
-    pub(crate) fn memories(&mut self) -> Image {
+    pub(crate) fn memories(&mut self) -> Memories {
         match self {
             Self::Here(body, _) => body.memories(),
             Self::There(remote) => remote.memories(),

@@ -2,6 +2,8 @@
 //!
 //! Invariant: an argument that does not fit is the caller's mistake and never reaches a component, so that no caller can have one reset.
 
+use std::collections::BTreeSet;
+
 use crate::value::Value;
 
 /// A type.
@@ -168,6 +170,42 @@ impl Shape {
         }
     }
 
+    /// How many objects a value of this type holds at most; none where there is no bound.
+    #[must_use]
+    pub fn objects_max(&self) -> Option<usize> {
+        let of = |shape: &Option<Box<Self>>| shape.as_ref().map_or(Some(0), |of| of.objects_max());
+        match self {
+            Self::Handle(_) => Some(1),
+            Self::List(inner) => inner.objects_max().filter(|most| *most == 0),
+            Self::Option(inner) => inner.objects_max(),
+            Self::Record(fields) => fields.iter().map(|(_, of)| of.objects_max()).sum(),
+            Self::Tuple(shapes) => shapes.iter().map(Self::objects_max).sum(),
+            Self::Variant(cases) => {
+                let mut most = cases.iter().map(|(_, shape)| of(shape));
+                most.try_fold(0, |most, one| Some(most.max(one?)))
+            }
+            Self::Result(ok, err) => Some(of(ok)?.max(of(err)?)),
+            _ => Some(0),
+        }
+    }
+
+    /// Of which resources objects are that are in it anywhere.
+    #[must_use]
+    pub fn resources(&self) -> BTreeSet<usize> {
+        fn all<'a>(shapes: impl Iterator<Item = &'a Shape>) -> BTreeSet<usize> {
+            shapes.flat_map(Shape::resources).collect()
+        }
+        match self {
+            Self::Handle(resource) => BTreeSet::from([*resource]),
+            Self::List(inner) | Self::Option(inner) => inner.resources(),
+            Self::Record(fields) => all(fields.iter().map(|(_, shape)| shape)),
+            Self::Tuple(shapes) => all(shapes.iter()),
+            Self::Variant(cases) => all(cases.iter().filter_map(|(_, of)| of.as_deref())),
+            Self::Result(ok, err) => all([ok, err].into_iter().filter_map(|of| of.as_deref())),
+            _ => BTreeSet::new(),
+        }
+    }
+
     /// Whether an object is where nobody looks for one: in a record, a variant or an error.
     #[must_use]
     pub fn hides_object(&self) -> bool {
@@ -226,6 +264,17 @@ impl Shape {
             Self::Option(inner) => inner.counts(),
             Self::Result(Some(ok), _) => ok.counts(),
             other => other.is_number() || other.is_bytes(),
+        }
+    }
+
+    /// The same, or a number with a sign: what [`Value::decimal`] reads.
+    #[must_use]
+    pub fn is_decimal(&self) -> bool {
+        match self {
+            Self::S8 | Self::S16 | Self::S32 | Self::S64 => true,
+            Self::Option(inner) => inner.is_decimal(),
+            Self::Result(Some(ok), _) => ok.is_decimal(),
+            other => other.counts(),
         }
     }
 

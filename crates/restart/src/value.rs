@@ -131,6 +131,19 @@ impl Value {
         })
     }
 
+    /// It as decimal text, where it is a number, with a sign or without.
+    #[must_use]
+    pub(crate) fn decimal(&self) -> Option<String> {
+        Some(match self {
+            Self::S8(n) => n.to_string(),
+            Self::S16(n) => n.to_string(),
+            Self::S32(n) => n.to_string(),
+            Self::S64(n) => n.to_string(),
+            Self::Option(Some(inner)) | Self::Result(Ok(Some(inner))) => return inner.decimal(),
+            other => other.number()?.to_string(),
+        })
+    }
+
     /// It as bytes, where it is some. A list without items has no type when a component gives it.
     #[must_use]
     pub(crate) fn bytes(&self) -> Option<&[u8]> {

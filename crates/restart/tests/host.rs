@@ -32,8 +32,12 @@ mod nested;
 mod process;
 #[path = "cases/replay.rs"]
 mod replay;
+#[path = "cases/rogue.rs"]
+mod rogue;
 #[path = "cases/scheduler.rs"]
 mod scheduler;
+#[path = "cases/swap.rs"]
+mod swap;
 #[path = "cases/trial.rs"]
 mod trial;
 #[path = "cases/upgrade.rs"]

@@ -9,6 +9,7 @@ mod apart;
 mod detectors;
 mod fork;
 mod http;
+mod interference;
 mod keep;
 mod report;
 mod series;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 use self::fork::Forker;
 use self::report::{Report, quantile_us};
@@ -34,12 +36,23 @@ pub(crate) struct Bench {
     /// Interleaved rounds
     #[arg(long, value_name = "N", default_value_t = 10)]
     rounds: usize,
+    /// Some series alone, without the forks
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = names())]
+    only: Vec<String>,
     /// Also write each round's values into this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// The process that forks.
     #[arg(long, hide = true)]
     forker: bool,
+}
+
+fn names() -> PossibleValuesParser {
+    series::PARTS
+        .iter()
+        .map(|(name, _)| *name)
+        .collect::<Vec<_>>()
+        .into()
 }
 
 impl Bench {
@@ -60,11 +73,14 @@ impl Bench {
         }
         let mut forker = Forker::start()?;
         let mut report = Report::of(self.rounds);
-        let parts = series::PARTS;
+        let asked = |name: &str| self.only.is_empty() || self.only.iter().any(|one| one == name);
+        let parts = series::PARTS.iter().filter(|(name, _)| asked(name));
+        let parts: Vec<_> = parts.map(|(_, part)| part).collect();
+        // The forks take their turn among the others.
+        let turns = parts.len() + usize::from(self.only.is_empty());
         for round in 0..self.rounds {
-            // The forks take their turn among the others.
-            for turn in 0..=parts.len() {
-                let place = (round + turn) % (parts.len() + 1);
+            for turn in 0..turns {
+                let place = (round + turn) % turns;
                 if let Some(part) = parts.get(place) {
                     part(&folder, &mut report)?;
                 } else {

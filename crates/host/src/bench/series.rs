@@ -5,41 +5,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use steadfast_restart::{Bare, CallError, Edge, Policy, Value};
-use steadfast_sys::cpu;
 use steadfast_sys::pad::{self, Runner, Wild};
 
-use super::report::{Report, median_us};
+use super::report::Report;
 use super::tools::{
-    BATCH, FILES, ITERATIONS, LOCKS, TURNS, handle, hosted, in_turns, measured, none, ns, plain,
-    put,
+    BATCH, FILES, ITERATIONS, LOCKS, TURNS, handle, hosted, in_turns, measured, ns, plain, put,
 };
-use super::{apart, detectors, http, keep, workloads};
+use super::{apart, detectors, http, interference, keep, workloads};
 use crate::told::Told;
 
 type Part = fn(&Path, &mut Report) -> Result<(), Told>;
 
-/// All of them, in the order of the first round.
-pub(super) const PARTS: &[Part] = &[
-    resets,
-    swaps,
-    objects,
-    files,
-    workloads::threads,
-    workloads::pages,
-    calls,
-    keep::kept,
-    detectors::detectors,
-    faults,
-    http::requests,
-    http::faults,
-    apart::calls,
-    apart::workloads,
-    apart::requests,
-    interference,
+/// All of them by name, in the order of the first round.
+pub(super) const PARTS: &[(&str, Part)] = &[
+    ("resets", resets),
+    ("swaps", swaps),
+    ("objects", objects),
+    ("files", files),
+    ("threads", workloads::threads),
+    ("pages", workloads::pages),
+    ("calls", calls),
+    ("keep", keep::kept),
+    ("detectors", detectors::detectors),
+    ("faults", faults),
+    ("http", http::requests),
+    ("http-faults", http::faults),
+    ("apart-calls", apart::calls),
+    ("apart-workloads", apart::workloads),
+    ("apart-http", apart::requests),
+    ("interference", interference::interference),
 ];
 
 /// Calls before a measurement that follows a sleep.
-const WARM: usize = 20;
+pub(super) const WARM: usize = 20;
 
 const PROBE: &str = "steadfast:probe/probe@0.1.0#";
 
@@ -362,90 +360,4 @@ fn faults(folder: &Path, report: &mut Report) -> Result<(), Told> {
         "a wild fault until the caller has its error, without the reset",
         took,
     )
-}
-
-/// Objects that others hold while one task recovers its own.
-const OTHERS: [u32; 4] = [10, 100, 1000, 10_000];
-
-/// An urgent task with one object, others with many: what one of theirs adds to its recovery.
-fn interference(folder: &Path, report: &mut Report) -> Result<(), Told> {
-    for (key, what, eager) in [
-        (
-            "interference.on-demand",
-            "an urgent task's recovery, for each object of others, on demand",
-            false,
-        ),
-        (
-            "interference.eager",
-            "the same when all objects come back at once",
-            true,
-        ),
-    ] {
-        let mut points = Vec::new();
-        let mut fifo = false;
-        for others in OTHERS {
-            let host = hosted(folder, "lock", Policy { eager, ..plain() })?;
-            let (mine, theirs) = (
-                host.edge("urgent", "lock", &[])?,
-                host.edge("others", "lock", &[])?,
-            );
-            let make = mine.function(&format!("{LOCKS}[constructor]lock"))?;
-            let holder = mine.function(&format!("{LOCKS}[method]lock.holder"))?;
-            for _ in 0..others {
-                theirs.call(make, &[])?;
-            }
-            let lock = handle(mine.call(make, &[])?)?;
-            let batch = if eager { BATCH / 6 } else { BATCH };
-            let urgent = || -> Result<(Vec<u64>, bool), CallError> {
-                let given = cpu::run_first().is_ok();
-                let mut took = Vec::new();
-                for _ in 0..batch {
-                    for _ in 0..WARM {
-                        mine.call(holder, &[lock.into()])?;
-                    }
-                    let begin = Instant::now();
-                    mine.reset()?;
-                    mine.call(holder, &[lock.into()])?;
-                    took.push(ns(begin));
-                    std::thread::sleep(Duration::from_micros(200));
-                }
-                Ok((took, given))
-            };
-            let ended = std::thread::scope(|scope| scope.spawn(urgent).join());
-            let (took, given) = ended.map_err(|_| none("the urgent task panicked"))??;
-            fifo = given;
-            let us = median_us(took).ok_or_else(|| none(key))?;
-            let word = if eager { "eager" } else { "on demand" };
-            report.put(
-                &format!("{key}.{others}"),
-                &format!(
-                    "an urgent task's reset and first call, {word}, others hold {others} objects"
-                ),
-                "µs",
-                us,
-            );
-            points.push((f64::from(others), us * 1000.0));
-        }
-        report.fifo = fifo;
-        report.put(
-            key,
-            what,
-            "ns",
-            slope(&points).ok_or_else(|| none("a slope"))?,
-        );
-    }
-    Ok(())
-}
-
-/// Of the least-squares line.
-fn slope(points: &[(f64, f64)]) -> Option<f64> {
-    #[allow(clippy::cast_precision_loss, reason = "a handful of points")]
-    let count = points.len() as f64;
-    let (mx, my) = (
-        points.iter().map(|p| p.0).sum::<f64>() / count,
-        points.iter().map(|p| p.1).sum::<f64>() / count,
-    );
-    let spread: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
-    let common: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
-    (spread > 0.0).then(|| common / spread)
 }

@@ -8,11 +8,11 @@ use super::counts::{Counts, functions};
 use crate::told::Told;
 
 const KEYS: [&str; 5] = [
-    "wasi:keyvalue/store@0.2.0-draft#open",
-    "wasi:keyvalue/store@0.2.0-draft#[method]bucket.set",
-    "wasi:keyvalue/store@0.2.0-draft#[method]bucket.get",
-    "wasi:keyvalue/store@0.2.0-draft#[method]bucket.delete",
-    "wasi:keyvalue/atomics@0.2.0-draft#increment",
+    "wasi:keyvalue/store@0.2.0-draft2#open",
+    "wasi:keyvalue/store@0.2.0-draft2#[method]bucket.set",
+    "wasi:keyvalue/store@0.2.0-draft2#[method]bucket.get",
+    "wasi:keyvalue/store@0.2.0-draft2#[method]bucket.delete",
+    "wasi:keyvalue/atomics@0.2.0-draft2#increment",
 ];
 
 /// Of a bucket.
@@ -22,7 +22,7 @@ const COUNT: &str = "count";
 struct Bucket {
     handle: Handle,
     keys: BTreeMap<String, Vec<u8>>,
-    count: u64,
+    count: i64,
     /// Whether it is the handle that was opened at first.
     first: bool,
 }
@@ -124,9 +124,9 @@ impl<'a> Keys<'a> {
             let args = [bucket.handle.into(), other.as_str().into()];
             self.ask(place, 2, &args, &right);
             let bucket = &self.buckets[place];
-            let args = [bucket.handle.into(), COUNT.into(), 1u64.into()];
+            let args = [bucket.handle.into(), COUNT.into(), Value::S64(1)];
             let count = bucket.count + 1;
-            if self.ask(place, 4, &args, &ok(Some(count.into()))) {
+            if self.ask(place, 4, &args, &ok(Some(Value::S64(count)))) {
                 self.buckets[place].count = count;
             }
         }

@@ -74,6 +74,31 @@ fn each_series_has_a_value_of_each_round_and_resets_leave_nothing() {
 }
 
 #[test]
+fn a_series_alone_is_measured_alone_and_an_unknown_one_is_refused() {
+    let file = components().join("bench-only.json");
+    let only = |names: &str| {
+        let mut bench = Command::new(HOST);
+        bench.args(["bench", "--rounds", "1", "--only", names, "--components"]);
+        bench.arg(components()).arg("--json").arg(&file);
+        bench.output().expect("it runs")
+    };
+    let output = only("resets,calls");
+    assert!(output.status.success(), "{}", err(&output));
+    let told = std::fs::read_to_string(&file).expect("written");
+    for (key, there) in [
+        ("reset.probe", true),
+        ("call.bare", true),
+        ("fork", false),
+        ("swap.probe", false),
+    ] {
+        assert_eq!(told.contains(&format!("\"{key}\"")), there, "{key}: {told}");
+    }
+    let refused = only("reset");
+    assert!(!refused.status.success());
+    assert!(err(&refused).contains("interference"), "{}", err(&refused));
+}
+
+#[test]
 fn a_bench_without_its_component_says_what_to_build() {
     let folder = components().join("no-probe");
     std::fs::create_dir_all(&folder).expect("made");

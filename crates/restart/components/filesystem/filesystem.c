@@ -2,6 +2,7 @@
  *
  *   names, links, counts ──► wasi:keyvalue   bucket "fs/inodes": inodes by number; bucket "fs/N": the entries of directory N
  *   bytes                ──► steadfast:fs    file "inode-N"
+ *   times                ──► wasi:keyvalue   beside the inodes (times.h)
  *   places in listings   ──► wasi:keyvalue   bucket "fs/listings"
  *   places in streams    ──► wasi:keyvalue   bucket "fs/streams"
  *
@@ -12,7 +13,6 @@
  *  1. What a call asks others for depends on its arguments and on their answers alone, so buckets are opened by each call.
  *  2. An inode goes when it has neither a name nor an open descriptor; its number is used again.
  *  3. No path leads out of the directory that it starts at, whatever links say.
- * Not here: times.
  * See WASI 0.2, wasi:filesystem/types; errors are those of Linux's tmpfs.
  */
 #include "paths.h"
@@ -79,6 +79,15 @@ static int cut(uint32_t number, uint64_t size)
 	return done[0] ? INSUFFICIENT_SPACE : NONE;
 }
 
+/* The same of a file that was there before. */
+static int cut_again(uint32_t number, uint64_t size)
+{
+	int error = cut(number, size);
+	if (error == NONE)
+		data_changed(number);
+	return error;
+}
+
 /* What open-at must find or make. */
 static int openable(struct place *place, uint32_t open_flags, uint32_t flags)
 {
@@ -105,7 +114,7 @@ static int openable(struct place *place, uint32_t open_flags, uint32_t flags)
 		return NOT_DIRECTORY;
 	if (place->inode.type == SYMLINK)
 		return LOOP;
-	return open_flags & TRUNCATE ? cut(place->number, 0) : NONE;
+	return open_flags & TRUNCATE ? cut_again(place->number, 0) : NONE;
 }
 
 METHOD("open-at")
@@ -188,7 +197,7 @@ METHOD("set-size") void *set_size(struct node *node, uint64_t size)
 {
 	if (!(node->flags & WRITE) || load(node->number).type != REGULAR)
 		return done(INVALID, 1);
-	return done(size > SIZE_MAX_BYTES ? FILE_TOO_LARGE : cut(node->number, size), 1);
+	return done(size > SIZE_MAX_BYTES ? FILE_TOO_LARGE : cut_again(node->number, size), 1);
 }
 
 METHOD("read") void *read_file(struct node *node, uint64_t length, uint64_t offset)
@@ -231,6 +240,8 @@ METHOD("write") void *write_file(struct node *node, char *bytes, uint32_t len, u
 	free(len ? bytes : NULL);
 	if (error == NONE && written.err)
 		error = INSUFFICIENT_SPACE;
+	if (error == NONE && len)
+		data_changed(node->number);
 	result.longs[1] = written.n;
 	return done(error, 8);
 }
@@ -270,6 +281,17 @@ METHOD("append-via-stream") void *append_via_stream(struct node *node)
 
 /* --- What is told of an inode */
 
+/* An option<datetime>, at so many times eight bytes. */
+static void tell(uint32_t at, struct stamp time)
+{
+	int some = time.nanoseconds != NEVER_SET;
+	result.bytes[8 * at] = (uint8_t)some;
+	if (some) {
+		result.longs[at + 1] = time.seconds;
+		result.words[2 * at + 4] = time.nanoseconds;
+	}
+}
+
 static void *told(int error, uint32_t number, struct inode inode)
 {
 	if (error != NONE)
@@ -287,6 +309,12 @@ static void *told(int error, uint32_t number, struct inode inode)
 		result.longs[3] = file_size(file);
 		file_drop(file);
 	}
+	int32_t bucket = inodes();
+	struct changes changes = changes_of(bucket, number);
+	tell(4, use_of(bucket, number));
+	tell(7, changes.data);
+	tell(10, changes.status);
+	bucket_drop(bucket);
 	return done(NONE, 8);
 }
 
@@ -301,6 +329,59 @@ METHOD("stat-at") void *stat_at(struct node *node, uint32_t path_flags, char *pa
 	int error = find(node, (struct text){ path, len }, by(path_flags), &place);
 	free(len ? path : NULL);
 	return told(error, place.number, place.inode);
+}
+
+/* --- Times. A new-timestamp is a kind and a time. */
+
+enum { NO_CHANGE = 0, NOW = 1 };
+
+static int set_time(uint32_t kind, struct stamp given, struct stamp present, struct stamp *time)
+{
+	if (kind == NO_CHANGE)
+		return NONE;
+	*time = kind == NOW ? present : given;
+	/* As utimensat(2) has it; what is beyond its seconds no file system of Linux has either. */
+	return kind != NOW && (given.nanoseconds >= SECOND || given.seconds > INT64_MAX) ? INVALID : NONE;
+}
+
+static int set_times(uint32_t number, uint32_t use, struct stamp used, uint32_t change, struct stamp changed)
+{
+	if (use == NO_CHANGE && change == NO_CHANGE)
+		return NONE;
+	int32_t bucket = inodes();
+	struct changes changes = changes_of(bucket, number);
+	struct stamp present = now(), time = no_time;
+	int error = set_time(use, used, present, &time);
+	if (error == NONE)
+		error = set_time(change, changed, present, &changes.data);
+	if (error == NONE) {
+		changes.status = present;
+		set_changes(bucket, number, changes);
+		if (use != NO_CHANGE)
+			set_use(bucket, number, time);
+	}
+	bucket_drop(bucket);
+	return error;
+}
+
+METHOD("set-times")
+void *set_times_of(struct node *node, uint32_t use, uint64_t use_s, uint32_t use_ns, uint32_t change, uint64_t change_s, uint32_t change_ns)
+{
+	struct stamp used = { use_s, use_ns, 0 }, changed = { change_s, change_ns, 0 };
+	return done(set_times(node->number, use, used, change, changed), 1);
+}
+
+METHOD("set-times-at")
+void *set_times_at(struct node *node, uint32_t path_flags, char *path, uint32_t len, uint32_t use, uint64_t use_s, uint32_t use_ns,
+		   uint32_t change, uint64_t change_s, uint32_t change_ns)
+{
+	struct place place;
+	struct stamp used = { use_s, use_ns, 0 }, changed = { change_s, change_ns, 0 };
+	int error = find(node, (struct text){ path, len }, by(path_flags), &place);
+	if (error == NONE)
+		error = set_times(place.number, use, used, change, changed);
+	free(len ? path : NULL);
+	return done(error, 1);
 }
 
 METHOD("is-same-object") int32_t is_same_object(struct node *node, struct node *other)
@@ -393,6 +474,7 @@ void *link_at(struct node *node, uint32_t path_flags, char *old, uint32_t old_le
 	if (error == NONE) {
 		from.inode.links++;
 		save(from.number, from.inode);
+		status_changed(from.number);
 		set_entry(into.directory, into.name, from.number);
 	}
 	free(old_len ? old : NULL);
@@ -493,6 +575,7 @@ void *rename_at(struct node *node, char *old, uint32_t old_len, struct node *to,
 			from.inode.parent = into.directory;
 			save(from.number, from.inode);
 		}
+		status_changed(from.number);
 	}
 	free(old_len ? old : NULL);
 	free(new_len ? new : NULL);

@@ -5,7 +5,7 @@
 #ifndef STEADFAST_INODES_H
 #define STEADFAST_INODES_H
 
-#include "others.h"
+#include "times.h"
 
 enum { DIRECTORY = 3, SYMLINK = 5, REGULAR = 6 };
 enum { ROOT = 1 };
@@ -28,7 +28,7 @@ static void *need(size_t size)
 /* --- The store */
 
 /* "fs/N", or what stands for it. Valid until the next one. */
-static struct text label(const char *prefix, uint64_t number)
+static struct text label(const char *prefix, int64_t number)
 {
 	static char room[32];
 	uint32_t len = strlen(prefix);
@@ -94,7 +94,7 @@ static void take_away(int32_t bucket, struct text key)
 		__builtin_trap();
 }
 
-static uint64_t next_of(int32_t bucket)
+static int64_t next_of(int32_t bucket)
 {
 	struct long_result next = { 0 };
 	increment(bucket, "next", 4, 1, &next);
@@ -110,10 +110,11 @@ static struct text *keys_of(int32_t bucket, uint32_t *count)
 	struct keys_result page = { 0 };
 	*count = 0;
 	do {
-		uint64_t from = page.cursor;
+		struct text from = page.cursor;
 		int32_t more = page.more;
 		page = (struct keys_result){ 0 };
-		bucket_list_keys(bucket, more, from, &page);
+		bucket_list_keys(bucket, more, from.at, from.len, &page);
+		done_with(from);
 		if (page.err || !page.count)
 			break;
 		all = realloc(all, (*count + page.count) * sizeof *all);
@@ -170,6 +171,7 @@ static uint32_t new_inode(uint32_t type, uint32_t parent)
 	}
 	inode = (struct inode){ type, 1, 0, parent };
 	set(bucket, label("", number), &inode, sizeof inode);
+	born(bucket, number);
 	bucket_drop(bucket);
 	return number;
 }
@@ -189,6 +191,7 @@ static void settle(uint32_t number, struct inode inode)
 	int32_t bucket = inodes();
 	if (inode.type == SYMLINK)
 		take_away(bucket, label("to-", number));
+	gone(bucket, number);
 	inode = (struct inode){ 0 };
 	get_fixed(bucket, free_key, &inode.parent, sizeof inode.parent);
 	set(bucket, label("", number), &inode, sizeof inode);
@@ -211,6 +214,8 @@ static void unlinked(uint32_t number)
 {
 	struct inode inode = load(number);
 	inode.links--;
+	if (inode.links || inode.opens)
+		status_changed(number);
 	settle(number, inode);
 }
 
@@ -231,6 +236,7 @@ static void set_entry(uint32_t directory, struct text name, uint32_t number)
 	else
 		take_away(bucket, name);
 	bucket_drop(bucket);
+	data_changed(directory);
 }
 
 static int is_empty(uint32_t directory)

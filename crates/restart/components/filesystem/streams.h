@@ -204,6 +204,8 @@ static int write_on(struct stream *stream, const char *bytes, uint32_t len)
 	if (done.err || done.n != len)
 		return 0;
 	go_on(stream, course, len);
+	if (len)
+		data_changed(course.number);
 	return 1;
 }
 

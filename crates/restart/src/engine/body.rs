@@ -121,8 +121,43 @@ impl Mold {
     }
 }
 
+/// What the memories hold.
+pub(crate) type Memories = Vec<Vec<u8>>;
+
 /// What the memories held after `init`.
-pub(crate) type Image = Vec<Vec<u8>>;
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Image {
+    memories: Memories,
+    /// Of each, what `init` has changed: the rest is as an instantiation leaves it, and need not be copied after one.
+    changed: Vec<Vec<Range<usize>>>,
+}
+
+/// In pieces of this size an image is compared with what an instantiation leaves.
+const PIECE: usize = 4096;
+
+impl Image {
+    /// Of memories after `init`, and before it; none where there was no `init`.
+    fn new(memories: Memories, before: Option<&Memories>) -> Self {
+        let changed = |(which, after): (usize, &Vec<u8>)| {
+            let Some(before) = before else {
+                return Vec::new();
+            };
+            let before = before.get(which).map_or(&[][..], Vec::as_slice);
+            let pieces = (0..after.len()).step_by(PIECE);
+            let pieces = pieces.map(|at| at..after.len().min(at + PIECE));
+            let differs = |piece: &Range<usize>| match before.get(piece.clone()) {
+                Some(before) => *before != after[piece.clone()],
+                // Grown by `init`: it reads as zero where nothing was written.
+                None => after[piece.clone()].iter().any(|byte| *byte != 0),
+            };
+            pieces.filter(differs).collect()
+        };
+        Self {
+            changed: memories.iter().enumerate().map(changed).collect(),
+            memories,
+        }
+    }
+}
 
 struct Live {
     store: Store<Context>,
@@ -189,6 +224,7 @@ impl Body {
         if let Some(image) = image {
             return Ok((body, image.clone()));
         }
+        let before = mold.init.is_some().then(|| body.memories());
         if let Some(init) = &mold.init {
             let live = body
                 .live
@@ -212,12 +248,7 @@ impl Body {
             })?;
             live.store.data_mut().starting = false;
         }
-        let image: Image = body
-            .regions
-            .all
-            .iter()
-            .map(|region| memory::held(region).bytes().to_vec())
-            .collect();
+        let image = Image::new(body.memories(), before.as_ref());
         Ok((body, image))
     }
 
@@ -232,9 +263,8 @@ impl Body {
         let mut regions = std::mem::take(&mut self.regions);
         regions.sizes.clear();
         regions.spent = Duration::ZERO;
-        regions
-            .sizes
-            .extend(image.into_iter().flatten().map(Vec::len));
+        let held = image.iter().flat_map(|image| &image.memories);
+        regions.sizes.extend(held.map(Vec::len));
         let (regions, made) = memory::with(regions, || {
             let _inside = pad::Inside::enter();
             self.watch.begin();
@@ -248,8 +278,14 @@ impl Body {
         store.data_mut().starting = false;
         let instance = made.map_err(|error| format!("{error:#}"))?;
         let begin = Instant::now();
-        for (region, bytes) in self.regions.all.iter().zip(image.into_iter().flatten()) {
-            memory::held(region).bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        let image = image
+            .iter()
+            .flat_map(|of| of.memories.iter().zip(&of.changed));
+        for (region, (bytes, changed)) in self.regions.all.iter().zip(image) {
+            for piece in changed {
+                memory::held(region).bytes_mut()[piece.clone()]
+                    .copy_from_slice(&bytes[piece.clone()]);
+            }
         }
         self.regions.spent += begin.elapsed();
         let funcs = vec![None; self.mold.exports.len()];
@@ -489,7 +525,7 @@ impl Body {
     }
 
     /// Copies of its memories, for a dump.
-    pub(crate) fn memories(&self) -> Image {
+    pub(crate) fn memories(&self) -> Memories {
         self.regions
             .all
             .iter()

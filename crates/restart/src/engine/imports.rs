@@ -554,19 +554,19 @@ pub(crate) fn put(callee: &dyn Callee, asked: &Asked) -> Result<Option<Value>, C
 pub(crate) fn answered(
     journal: &Mutex<Journal>,
     import: usize,
-    asked: &Asked,
-    ask: impl FnOnce() -> Result<Option<Value>, CallError>,
+    asked: Asked,
+    ask: impl FnOnce(&Asked) -> Result<Option<Value>, CallError>,
 ) -> Result<Option<Value>, Nested> {
-    match open(journal).next(import, asked) {
+    match open(journal).next(import, &asked) {
         Next::Live => {}
         Next::Answer(answer) => return Ok(answer),
         Next::Full => return Err(Nested::Callee(CallError::TooMany { max: ENTRIES_MAX })),
         Next::Differs(what) => return Err(Nested::Differs(what)),
     }
-    let answer = ask().map_err(Nested::Callee)?;
+    let answer = ask(&asked).map_err(Nested::Callee)?;
     open(journal).note(Entry {
         import,
-        asked: asked.clone(),
+        asked,
         answer: answer.clone(),
     });
     Ok(answer)
@@ -587,15 +587,15 @@ fn ask(
         let answer = put(callee, &asked);
         return answer.map_err(|error| wasmtime::Error::new(Nested::Callee(error)));
     }
-    let live = || {
+    let live = |asked: &Asked| {
         context.watch.end();
         let outside = pad::Outside::enter();
-        let answer = put(callee, &asked);
+        let answer = put(callee, asked);
         drop(outside);
         context.watch.begin();
         answer
     };
-    answered(&context.journal, import, &asked, live).map_err(wasmtime::Error::new)
+    answered(&context.journal, import, asked, live).map_err(wasmtime::Error::new)
 }
 
 #[cfg(test)]

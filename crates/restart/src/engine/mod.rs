@@ -26,7 +26,7 @@ mod memory;
 mod value;
 mod watch;
 
-pub(crate) use self::body::{Body, Image, Inner, Mold};
+pub(crate) use self::body::{Body, Image, Inner, Memories, Mold};
 pub use self::body::{Failure, Limits};
 pub use self::error::LoadError;
 pub(crate) use self::imports::{

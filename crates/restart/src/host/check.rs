@@ -164,6 +164,7 @@ impl Core {
                         .named(args)
                         .try_fold(true, |_, name| Ok(tells(result, of(name)?))),
                     (Keys::Each(_), result) => tell(result, keys.named(args).map(of)),
+                    (Keys::Own, _) => Ok(true),
                 };
                 match told {
                     Ok(right) => right,

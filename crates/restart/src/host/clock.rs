@@ -23,12 +23,22 @@ fn datetime(seconds: u64, nanoseconds: u32) -> Value {
 /// What [`Component::answers`](super::Component::answers) needs for it.
 #[must_use]
 pub fn wall_clock() -> BTreeMap<String, Answer> {
-    let now: Answer = Arc::new(|_| {
+    clock(Arc::new(|_| {
         // A clock that stands before 1970 says 1970: there is no number for it.
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let since = since.unwrap_or_default();
         Some(datetime(since.as_secs(), since.subsec_nanos()))
-    });
+    }))
+}
+
+/// One that stands still, for tests whose answers are to be the same each time.
+#[must_use]
+pub fn stopped_clock() -> BTreeMap<String, Answer> {
+    // A day of 2001, so that it is no small number of a test.
+    clock(Arc::new(|_| Some(datetime(1_000_000_000, 0))))
+}
+
+fn clock(now: Answer) -> BTreeMap<String, Answer> {
     let resolution: Answer = Arc::new(|_| Some(datetime(0, 1)));
     let named = |name: &str, answer| (format!("{WALL_CLOCK}#{name}"), answer);
     BTreeMap::from([named("now", now), named("resolution", resolution)])

@@ -185,10 +185,7 @@ impl Core {
                 Some(_) => {}
             }
         }
-        let most = usize::from(matches!(
-            model.functions[function].role,
-            Role::Create { .. }
-        ));
+        let most = usize::from(model.functions[function].given().is_some());
         let odd = |made: &Vec<Inner>| made.len() != self.made[0].len() || made.len() > most;
         if self.made.iter().any(odd) {
             return Err(Stop::Failed(
@@ -480,7 +477,7 @@ impl Core {
             }
         }
         self.audit()?;
-        self.bring_keys(function, args)?;
+        self.bring_keys(model, function, args)?;
         self.rename_for(model, function, args)?;
         let result = self.run_of(model, function, args, false)?;
         if std::mem::take(&mut self.fail_once) {
@@ -522,10 +519,14 @@ impl Core {
         let outcome = self.repeat(&model, client, function, args);
         if !self.imports.is_empty() {
             let made = matches!(model.functions[function].role, Role::Create { .. });
-            let object = match &outcome {
-                Ok(Some(value)) if made => value.handle(),
-                Ok(_) if !made => args.first().and_then(Value::handle),
+            let gives = model.functions[function].given().is_some();
+            let given = match &outcome {
+                Ok(Some(value)) if gives => value.handle(),
                 _ => None,
+            };
+            let object = match &outcome {
+                Ok(_) if !made => given.or_else(|| args.first().and_then(Value::handle)),
+                _ => given,
             };
             open(&self.journal).belongs(object);
         }

@@ -105,11 +105,10 @@ impl Core {
             return;
         }
         let made = result.and_then(Value::handle);
-        let known = match (self.model.functions[function].role, made) {
+        let given = self.model.functions[function].given();
+        let known = match (given, made) {
             // As its identity made it: what its maker was given says nothing any more.
-            (Role::Create { resource, .. }, Some(handle))
-                if self.model.resources[resource].identity.is_some() =>
-            {
+            (Some(resource), Some(handle)) if self.model.resources[resource].identity.is_some() => {
                 let record = self
                     .table
                     .slot(handle)
@@ -119,11 +118,15 @@ impl Core {
             }
             _ => None,
         };
-        let (function, args) = match known {
-            Some(record) => (record.creator, record.args),
-            None => (function, args.to_vec()),
-        };
-        let entry = Entry::Call(client, function, args, result.cloned());
+        let ends = matches!(self.model.functions[function].role, Role::Terminal { .. });
+        if let Some(record) = known {
+            let entry = Entry::Call(client, record.creator, record.args, result.cloned());
+            self.write_entry(&entry);
+            if !ends {
+                return;
+            }
+        }
+        let entry = Entry::Call(client, function, args.to_vec(), result.cloned());
         self.write_entry(&entry);
     }
 

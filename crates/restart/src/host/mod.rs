@@ -25,6 +25,7 @@ mod edge;
 mod ending;
 mod idle;
 mod keeping;
+mod keys;
 mod parts;
 mod rebuild;
 mod record;
@@ -32,7 +33,7 @@ mod unit;
 mod upgrade;
 
 pub use self::bare::Bare;
-pub use self::clock::{WALL_CLOCK, wall_clock};
+pub use self::clock::{WALL_CLOCK, stopped_clock, wall_clock};
 pub use self::component::{ASSERTION, Answer, CONSOLE, Component, Console, Stream};
 pub use self::edge::Edge;
 pub use self::unit::Host;

@@ -8,7 +8,7 @@ use crate::body::{Body, Maker};
 use crate::engine::{
     Callee, Engine, Image, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
 };
-use crate::model::{Model, Passing, Role};
+use crate::model::{Model, Passing};
 use crate::process::{Function, Start};
 use crate::value::{Handle, Value};
 use crate::words::CallError;
@@ -284,8 +284,8 @@ pub(super) fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Im
             let place = edge
                 .function(&format!("{interface}#{name}"))
                 .map_err(|error| lacks(error.to_string()))?;
-            let gives = match model.functions[place].role {
-                Role::Create { resource, .. } => {
+            let gives = match model.functions[place].given() {
+                Some(resource) => {
                     let resource = &model.resources[resource];
                     let there = wanted
                         .resources

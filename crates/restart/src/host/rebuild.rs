@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::core::{Core, Stop, failed, unknown};
 use crate::body::Inners;
 use crate::engine::open;
-use crate::model::{Effect, Keys, Model, Role, Stored, When};
+use crate::model::{Effect, Model, When};
 use crate::shape::Shape;
 use crate::table::{Bad, PIECE, Record, Sealed};
 use crate::value::{Handle, Value};
@@ -337,103 +337,6 @@ impl Core {
         let _ = self.recover(Cause::Replay, Some(function), what);
     }
 
-    /// Gives back the keys that a call may look at: those that it names, or all of the object that it is given.
-    pub(super) fn bring_keys(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
-        let function = &self.model.functions[function];
-        let Role::Method { resource } = function.role else {
-            return Ok(());
-        };
-        let Some(put) = self.model.resources[resource].keys else {
-            return Ok(());
-        };
-        let Some(handle) = args.first().and_then(Value::handle) else {
-            return Ok(());
-        };
-        // What is set anew or taken away need not be what it was: else a damaged value would stay damaged for good.
-        let anew = matches!(
-            function.effect,
-            Effect::Put {
-                data: Stored::Param(_) | Stored::Pair,
-                ..
-            } | Effect::Delete { .. }
-        );
-        let Some(keys) = function.keys else {
-            return self.bring_all_keys(handle);
-        };
-        let (name, epoch) = (self.key(handle), self.epoch);
-        for key in keys.named(args) {
-            let keeper = self.table.keeper(handle, name.as_ref());
-            if keeper.is_none_or(|keeper| !keeper.lost(key, epoch)) {
-                continue;
-            }
-            match self.bring_key(handle, name.as_ref(), put, key) {
-                Err(Stop::Refused(CallError::Corrupt { .. })) if anew => {}
-                other => other?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back all keys of an object.
-    pub(super) fn bring_all_keys(&mut self, handle: Handle) -> Result<(), Stop> {
-        let resource = self.table.slot(handle).map(|slot| slot.resource());
-        let resource = resource.ok().and_then(|of| self.model.resources.get(of));
-        let Some(put) = resource.and_then(|resource| resource.keys) else {
-            return Ok(());
-        };
-        let (name, epoch) = (self.key(handle), self.epoch);
-        let keeper = self.table.keeper(handle, name.as_ref());
-        let lost = keeper.map(|keeper| keeper.all_lost(epoch));
-        let lost = lost.unwrap_or_default();
-        lost.iter()
-            .try_for_each(|key| self.bring_key(handle, name.as_ref(), put, key))
-    }
-
-    fn bring_key(
-        &mut self,
-        handle: Handle,
-        name: Option<&(usize, String)>,
-        put: usize,
-        key: &str,
-    ) -> Result<(), Stop> {
-        let begin = Instant::now();
-        let model = self.model.clone();
-        let epoch = self.epoch;
-        let Effect::Put {
-            keys: Keys::One(at),
-            data: Stored::Param(data),
-            ..
-        } = model.functions[put].effect
-        else {
-            return Ok(());
-        };
-        let kept = match self
-            .table
-            .keeper(handle, name)
-            .map(|keeper| keeper.key(key))
-        {
-            Some(Ok(Some(bytes))) => bytes.to_vec(),
-            Some(Err(bad)) => return Err(self.bad(bad)),
-            Some(Ok(None)) | None => return Ok(()),
-        };
-        let mut args = vec![Value::Handle(handle); 3];
-        args[at] = Value::String(key.to_owned());
-        args[data] = Value::Bytes(kept);
-        let result = self.run(put, &args, true)?;
-        if !When::Ok.holds(result.as_ref()) {
-            return Err(Stop::Failed(
-                Cause::Replay,
-                format!("{} gave {result:?}", model.functions[put].name),
-            ));
-        }
-        if let Some(keeper) = self.table.keeper(handle, name) {
-            keeper.back(key, epoch);
-        }
-        self.stats.rebuilt += 1;
-        sample(&mut self.stats.rebuild_ns, begin.elapsed());
-        Ok(())
-    }
-
     /// Gives back everything of a resource: what its names stand for, or its objects where it has no names. Once an epoch.
     fn bring_all(&mut self, resource: usize) -> Result<(), Stop> {
         if self.whole[resource] == self.epoch {
@@ -473,9 +376,7 @@ impl Core {
     ) -> Result<(), Stop> {
         let model = self.model.clone();
         let Effect::Write {
-            offset: Some(at),
-            data,
-            ..
+            offset: at, data, ..
         } = model.functions[function].effect
         else {
             return Ok(());
@@ -495,16 +396,19 @@ impl Core {
                 return Err(self.bad(Bad::Corrupt));
             };
             let what = &model.functions[function];
-            let Some(offset) = what.params[at].shape.of_number(done as u64) else {
-                return Err(Stop::Failed(
-                    Cause::Replay,
-                    format!("{} cannot take {done}", what.name),
-                ));
-            };
+            let mut args = vec![Value::Handle(handle); what.params.len()];
+            // Without an offset it appends.
+            if let Some(at) = at {
+                let Some(offset) = what.params[at].shape.of_number(done as u64) else {
+                    return Err(Stop::Failed(
+                        Cause::Replay,
+                        format!("{} cannot take {done}", what.name),
+                    ));
+                };
+                args[at] = offset;
+            }
             let n = piece.len();
             done += n;
-            let mut args = vec![Value::Handle(handle); 3];
-            args[at] = offset;
             args[data] = Value::Bytes(piece);
             let result = self.run(function, &args, true)?;
             // A result that counts tells that all of it was taken.

@@ -3,7 +3,9 @@
 //! Invariant: nothing is noted of a call that failed, or whose results differed.
 
 use super::core::{Core, Stop};
-use crate::model::{Effect, Identity, Model, Role, Source, Stored};
+use super::keys::Names;
+use crate::body::Inners;
+use crate::model::{Effect, Identity, Model, Param, Role, Source, Stored};
 use crate::table::{Keeper, Record, Slot};
 use crate::value::{Handle, Value};
 use crate::words::Cause;
@@ -18,28 +20,65 @@ impl Core {
         args: &[Value],
         mut result: Option<Value>,
     ) -> Result<Option<Value>, Stop> {
+        let Some(resource) = model.functions[function].given() else {
+            self.record_change(model, function, args, result.as_ref());
+            return Ok(result);
+        };
+        let inner = self.inner();
+        let made = inner.len() == self.bodies.len();
         if let Role::Create { resource, parent } = model.functions[function].role {
-            let inner = self.inner();
-            if inner.len() == self.bodies.len() {
+            if made {
                 let handle = match model.resources[resource].identity {
                     None => {
                         let record = self.new_record(client, function, args, (resource, parent));
                         self.table.insert(record, self.epoch, inner)
                     }
                     Some(identity) => {
-                        let again = identity.again;
-                        let record = self.new_record(client, again, &[], (resource, None));
-                        let handle = self.table.insert(record, self.epoch, inner);
-                        self.identify(handle, identity)?;
-                        handle
+                        let given = &model.functions[function].params;
+                        let args = identity_args(model, identity, given, args);
+                        self.insert_again(model, client, (resource, identity), args, inner)?
                     }
                 };
                 replace(&mut result, handle);
             }
-        } else {
-            self.record_change(model, function, args, result.as_ref());
+            return Ok(result);
         }
+        if made
+            && let Role::Terminal { parameter } = model.functions[function].role
+            && let Some(identity) = model.resources[resource].identity
+            && let Some(ended) = args.get(parameter).and_then(Value::handle)
+        {
+            // Beside its identity it is made of what the object was made of whose place it takes.
+            let ended = match self.table.slot(ended).and_then(|slot| slot.record()) {
+                Ok(record) => record,
+                Err(bad) => return Err(self.bad(bad)),
+            };
+            let given = &model.functions[ended.creator].params;
+            let args = identity_args(model, identity, given, &ended.args);
+            let handle = self.insert_again(model, client, (resource, identity), args, inner)?;
+            replace(&mut result, handle);
+        }
+        self.record_change(model, function, args, result.as_ref());
         Ok(result)
+    }
+
+    /// An object that comes back by its identity, for which it is asked.
+    fn insert_again(
+        &mut self,
+        model: &Model,
+        client: u32,
+        (resource, identity): (usize, Identity),
+        args: Vec<Value>,
+        inner: Inners,
+    ) -> Result<Handle, Stop> {
+        let parent = match model.functions[identity.again].role {
+            Role::Create { parent, .. } => parent,
+            _ => None,
+        };
+        let record = self.new_record(client, identity.again, &args, (resource, parent));
+        let handle = self.table.insert(record, self.epoch, inner);
+        self.identify(handle, identity)?;
+        Ok(handle)
     }
 
     /// Asks a new object what it is, and notes that as how it comes back.
@@ -47,7 +86,7 @@ impl Core {
         let told = self.run(identity.of, &[handle.into()], true);
         if let (Ok(Some(told)), Ok(slot)) = (&told, self.table.slot(handle)) {
             let told = told.clone();
-            slot.update(|record| record.args = vec![told]);
+            slot.update(|record| record.args[identity.place] = told);
             return Ok(());
         }
         // The call begins again: nobody has this handle.
@@ -122,6 +161,7 @@ impl Core {
             }
             Role::Terminal { parameter } => {
                 if let Some(handle) = args.get(parameter).and_then(Value::handle) {
+                    self.apply_keys(model, function, args, result);
                     self.forget(handle);
                 }
             }
@@ -160,10 +200,7 @@ impl Core {
             return;
         }
         if let Effect::Put { .. } | Effect::Delete { .. } = effect {
-            let (epoch, key) = (self.epoch, self.key(handle));
-            if let Some(keeper) = self.table.keeper(handle, key.as_ref()) {
-                keep_key(keeper, effect, args, result, epoch);
-            }
+            self.apply_keys(model, function, args, result);
             return;
         }
         if let Effect::Move { parent, when } = effect {
@@ -218,6 +255,29 @@ impl Core {
         }
     }
 
+    /// Keys that a call has set or taken away.
+    fn apply_keys(
+        &mut self,
+        model: &Model,
+        function: usize,
+        args: &[Value],
+        result: Option<&Value>,
+    ) {
+        let effect = &model.functions[function].effect;
+        if !matches!(effect, Effect::Put { .. } | Effect::Delete { .. }) {
+            return;
+        }
+        // Looked at before the call as well: what has no key was refused there.
+        let Ok(Some(keyed)) = self.keyed(model, function, args) else {
+            return;
+        };
+        let (epoch, name) = (self.epoch, self.key(keyed.of));
+        if let Some(keeper) = self.table.keeper(keyed.of, name.as_ref()) {
+            let keys = keyed.keys.unwrap_or_default();
+            keep_keys(keeper, effect, &keys, args, result, epoch);
+        }
+    }
+
     /// The place of the parent among the arguments of the object's maker.
     fn move_to(&mut self, model: &Model, handle: Handle, parent: Handle) {
         let creator = self
@@ -253,29 +313,48 @@ impl Core {
     }
 }
 
+/// What makes an object again of its identity, which is not known yet: the other arguments are those of its maker.
+fn identity_args(model: &Model, identity: Identity, given: &[Param], args: &[Value]) -> Vec<Value> {
+    let params = model.functions[identity.again].params.iter().enumerate();
+    let of = |(place, param): (usize, &Param)| {
+        let of = given.iter().position(|other| other.name == param.name);
+        let arg = of
+            .filter(|_| place != identity.place)
+            .and_then(|of| args.get(of));
+        arg.cloned().unwrap_or(Value::Option(None))
+    };
+    params.map(of).collect()
+}
+
 /// Sets keys or takes them away, as a call did that succeeded.
-fn keep_key(
+fn keep_keys(
     keeper: &mut Keeper,
     effect: &Effect,
+    keys: &Names<'_>,
     args: &[Value],
     result: Option<&Value>,
     epoch: u64,
 ) {
     match effect {
-        Effect::Put { keys, data, when } if when.holds(result) => match data {
+        Effect::Put {
+            keys: of,
+            data,
+            when,
+        } if when.holds(result) => match data {
             Stored::Param(place) => {
                 if let Some(bytes) = args.get(*place).and_then(Value::bytes) {
-                    keys.named(args)
-                        .for_each(|key| keeper.put(key, bytes, epoch));
+                    keys.iter().for_each(|key| keeper.put(key, bytes, epoch));
                 }
             }
             Stored::Result => {
-                let n = result.and_then(Value::number).unwrap_or(0).to_string();
-                keys.named(args)
+                let n = result
+                    .and_then(Value::decimal)
+                    .unwrap_or_else(|| "0".into());
+                keys.iter()
                     .for_each(|key| keeper.put(key, n.as_bytes(), epoch));
             }
             Stored::Pair => {
-                for pair in keys.items(args) {
+                for pair in of.items(args) {
                     if let Value::Tuple(pair) = pair
                         && let [Value::String(key), data] = &pair[..]
                         && let Some(bytes) = data.bytes()
@@ -285,8 +364,8 @@ fn keep_key(
                 }
             }
         },
-        Effect::Delete { keys, when } if when.holds(result) => {
-            keys.named(args).for_each(|key| keeper.delete(key));
+        Effect::Delete { when, .. } if when.holds(result) => {
+            keys.iter().for_each(|key| keeper.delete(key));
         }
         _ => {}
     }
@@ -325,9 +404,15 @@ pub(super) fn replace(value: &mut Option<Value>, handle: Handle) {
     fn inside(value: &mut Value, handle: Handle) {
         match value {
             Value::Handle(place) => *place = handle,
-            Value::Option(Some(inner)) | Value::Result(Ok(Some(inner))) => inside(inner, handle),
+            Value::Option(Some(inner))
+            | Value::Result(Ok(Some(inner)) | Err(Some(inner)))
+            | Value::Variant(_, Some(inner)) => inside(inner, handle),
             Value::List(items) | Value::Tuple(items) => {
                 items.iter_mut().for_each(|item| inside(item, handle));
+            }
+            Value::Record(fields) => {
+                let values = fields.iter_mut().map(|(_, value)| value);
+                values.for_each(|value| inside(value, handle));
             }
             _ => {}
         }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::words::{Effect, Model, ModelError, Passing, Role};
+use super::words::{Effect, Function, Keys, Model, ModelError, Passing, Role};
+use crate::shape::Shape;
 
 impl Model {
     /// Each state that a function comes from is the initial one, or one that a function leads to.
@@ -93,6 +94,7 @@ impl Model {
             let keyed = matches!(function.effect, Effect::Put { .. } | Effect::Delete { .. });
             if keyed
                 && function.role == (Role::Method { resource: index })
+                && function.keys != Some(Keys::Own)
                 && resource.keys.is_none()
             {
                 return Err(function.unsupported("keys of a resource without data = \"FUNCTION\""));
@@ -116,6 +118,60 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    /// Each maker of an object that stands for a key takes the key, and a parent that has keys. A maker that looks at a key likewise.
+    pub(super) fn stands_for_a_key(&self, index: usize) -> Result<(), ModelError> {
+        let key = self.resources[index].key.as_ref();
+        for (creator, function) in self.functions.iter().enumerate() {
+            let parent = match function.role {
+                Role::Create { resource, parent } if resource == index => parent,
+                _ => continue,
+            };
+            let parent = parent.and_then(|place| match function.params[place].passing {
+                Passing::Borrow(of) => Some(of),
+                _ => None,
+            });
+            let keyed = parent.is_some_and(|parent| self.resources[parent].keys.is_some());
+            if (key.is_some() || function.keys.is_some()) && !keyed {
+                return Err(function.unsupported("a key of an object that has none"));
+            }
+            if let Some(key) = key {
+                let place = self.parameter(creator, key)?;
+                function.parameter_is(place, "string", |shape| *shape == Shape::String)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a function gives in place of what it ends cannot come back by that function: what it was given is gone.
+    pub(super) fn may_give(&self, function: &Function) -> Result<(), ModelError> {
+        let Some(result) = &function.result else {
+            return Ok(());
+        };
+        if function.given().is_some() && result.resources().len() > 1 {
+            return Err(function.unsupported("a result with objects of two kinds"));
+        }
+        let (Some(gives), Role::Terminal { parameter }) = (function.gives, function.role) else {
+            return Ok(());
+        };
+        if result.objects_max().is_none_or(|most| most > 1) {
+            return Err(
+                function.unsupported("an object for another one, inside a list or more than one")
+            );
+        }
+        let same = function.params[parameter].passing == Passing::Own(gives);
+        let again = self.resources[gives]
+            .identity
+            .map(|of| &self.functions[of.again]);
+        // Arguments that its makers have are those of the object that ends.
+        if again.is_some_and(|again| again.params.len() == 1 || same) {
+            return Ok(());
+        }
+        Err(ModelError::Gives {
+            function: function.path(),
+            resource: self.resources[gives].path(),
+        })
     }
 
     /// An object that moves comes back from its new parent, by the maker that it had: each maker takes a parent of that kind.

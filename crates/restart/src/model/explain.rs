@@ -56,6 +56,12 @@ impl Model {
                     self.functions[function].name
                 );
             }
+            if let Some(key) = &resource.key {
+                let _ = writeln!(
+                    out,
+                    "  stands for       the key of its parent that {key} names"
+                );
+            }
             if let Some(function) = resource.keys {
                 let _ = writeln!(
                     out,
@@ -114,16 +120,29 @@ impl Model {
             .iter()
             .filter(|f| matches!(f.role, Role::Free | Role::Terminal { .. }))
         {
+            let gives = match function.gives {
+                Some(of) => format!("; it may give another {}", self.resources[of].name),
+                None => String::new(),
+            };
             let what = match (&function.role, &function.effect) {
+                (Role::Terminal { .. }, Effect::Put { when, .. }) => format!(
+                    "ends the object that it is given, and sets the key that this stood for{}",
+                    condition(*when)
+                ),
+                (Role::Terminal { .. }, Effect::Delete { when, .. }) => format!(
+                    "ends the object that it is given, and takes the key away that this stood for{}",
+                    condition(*when)
+                ),
                 (Role::Terminal { .. }, _) if function.children => {
                     "ends the object that it is given; what was made from the object comes back first"
+                        .to_owned()
                 }
-                (Role::Terminal { .. }, _) => "ends the object that it is given",
-                (_, Effect::Remove { .. }) => "takes a name and its data away",
-                (_, Effect::All { .. }) => "looks at all of them, so they come back first",
-                _ => "touches no object",
+                (Role::Terminal { .. }, _) => "ends the object that it is given".to_owned(),
+                (_, Effect::Remove { .. }) => "takes a name and its data away".to_owned(),
+                (_, Effect::All { .. }) => "looks at all of them, so they come back first".to_owned(),
+                _ => "touches no object".to_owned(),
             };
-            let _ = writeln!(out, "function {} {what}", function.path());
+            let _ = writeln!(out, "function {} {what}{gives}", function.path());
         }
         out
     }
@@ -162,6 +181,7 @@ fn which(keys: Keys) -> &'static str {
     match keys {
         Keys::One(_) => "a key",
         Keys::Each(_) => "a list of keys",
+        Keys::Own => "the key that it stands for",
     }
 }
 

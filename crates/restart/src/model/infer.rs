@@ -150,7 +150,7 @@ pub(super) fn infer(
             let passing = reader.passing(&p.ty);
             // Objects are made again where an argument is one, or a list that lends some, not where it hides one.
             if passing == Passing::Value && shape.has_handle() {
-                return Err(unsupported("an argument with an object inside"));
+                return Err(ModelError::Carries(path.clone()));
             }
             Ok(Param {
                 name: p.name.clone(),
@@ -174,16 +174,12 @@ pub(super) fn infer(
         | FunctionKind::AsyncStatic(_) => {
             return Err(unsupported("an async function"));
         }
-        _ if made.is_some() && ended.is_some() => {
-            return Err(unsupported(
-                "a function that takes one object and gives another",
-            ));
-        }
         FunctionKind::Constructor(_)
         | FunctionKind::Static(_)
         | FunctionKind::Freestanding
         | FunctionKind::Method(_)
-            if let Some(resource) = made =>
+            if let Some(resource) = made
+                && ended.is_none() =>
         {
             Role::Create {
                 resource,
@@ -203,12 +199,19 @@ pub(super) fn infer(
         }
         _ => Role::Free,
     };
+    let gives = match role {
+        Role::Terminal { .. } => result
+            .as_ref()
+            .and_then(|of| of.resources().first().copied()),
+        _ => None,
+    };
     Ok(Function {
         interface: interface.into(),
         name: name.into(),
         params,
         result,
         role,
+        gives,
         effect: Effect::None,
         keys: None,
         children: false,

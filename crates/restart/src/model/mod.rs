@@ -86,6 +86,7 @@ impl Model {
                         restore: Vec::new(),
                         data: None,
                         keys: None,
+                        key: None,
                         named: None,
                         creators: Vec::new(),
                         children_end: false,

@@ -34,6 +34,8 @@ pub(super) struct ResourceEntry {
     /// The function by which data come back.
     data: Option<String>,
     name: Option<String>,
+    /// A parameter of its makers: the key of its parent that it stands for.
+    key: Option<String>,
     #[serde(default)]
     children_end: bool,
     /// The function that says what an object is, and the one that makes the object of that.
@@ -132,6 +134,7 @@ impl Model {
             resource.children_end = entry.is_some_and(|e| e.children_end);
             resource.closes = entry.is_some_and(|e| e.closes);
             resource.named = entry.and_then(|e| e.name.clone());
+            resource.key = entry.and_then(|e| e.key.clone());
         }
         for index in 0..self.functions.len() {
             self.complete_function(index, sidecar)?;
@@ -146,6 +149,12 @@ impl Model {
             self.all_given_back(index)?;
             self.movable(index)?;
         }
+        for index in 0..self.resources.len() {
+            self.stands_for_a_key(index)?;
+        }
+        for function in &self.functions {
+            self.may_give(function)?;
+        }
         self.no_cycles()
     }
 
@@ -153,6 +162,9 @@ impl Model {
         let path = self.functions[index].path();
         let entry = sidecar.function.get(&path);
         let told = |of: fn(&FunctionEntry) -> bool| entry.is_some_and(of);
+        if told(|e| e.gives_none) {
+            self.functions[index].gives = None;
+        }
         self.functions[index].gives_one(told(|e| e.gives_one), told(|e| e.gives_none))?;
         if let Role::Create { resource, .. } = self.functions[index].role
             && let Some(name) = entry.and_then(|e| e.parent.as_ref())
@@ -164,11 +176,11 @@ impl Model {
             if let Some(entry) = entry {
                 self.limits(index, entry)?;
             }
-            return if self.functions[index].role == Role::Free {
-                self.complete_free(index, entry)
-            } else {
-                self.changes_no_other(index, entry)
-            };
+            if self.functions[index].role == Role::Free {
+                return self.complete_free(index, entry);
+            }
+            self.changes_no_other(index, entry)?;
+            return entry.map_or(Ok(()), |entry| self.keys_of_another(index, entry));
         };
         let Some(entry) = entry else {
             return Err(ModelError::Missing(path));
@@ -179,6 +191,9 @@ impl Model {
             what: what.into(),
         };
         let keys = self.keys(index, entry.key.as_deref(), entry.keys.as_deref())?;
+        let own = self.resources[resource].key.as_ref().map(|_| Keys::Own);
+        let changes = matches!(entry.effect.as_deref(), Some("put" | "delete"));
+        let keys = keys.or(own.filter(|_| changes));
         self.functions[index].keys = keys;
         let keyed = || keys.ok_or_else(|| unsupported("a change of a key without key"));
         let effect = match entry.effect.as_deref() {
@@ -300,7 +315,7 @@ impl Model {
             Effect::Put {
                 data: Stored::Result,
                 ..
-            } if !function.result.as_ref().is_some_and(Shape::counts) => {
+            } if !function.result.as_ref().is_some_and(Shape::is_decimal) => {
                 return Err(function.unsupported("a key from a result that is no number"));
             }
             Effect::Field {
@@ -353,6 +368,66 @@ impl Model {
             }
             (Some(_), Some(_)) => Err(function.unsupported("key beside keys")),
         }
+    }
+
+    /// A maker may look at a key of the object that it is lent. A function that ends an object which stands for a key may set that, or take it
+    /// away.
+    fn keys_of_another(&mut self, index: usize, entry: &FunctionEntry) -> Result<(), ModelError> {
+        let keys = self.keys(index, entry.key.as_deref(), entry.keys.as_deref())?;
+        let function = &self.functions[index];
+        let stands = |of: usize| self.resources[of].key.is_some();
+        let ended = match function.role {
+            Role::Terminal { parameter } => match function.params[parameter].passing {
+                Passing::Own(of) => Some(of),
+                _ => None,
+            },
+            _ => {
+                if keys.is_some()
+                    && !matches!(
+                        function.role,
+                        Role::Create {
+                            parent: Some(_),
+                            ..
+                        }
+                    )
+                {
+                    return Err(function.unsupported("a key of an object that it is not lent"));
+                }
+                self.functions[index].keys = keys;
+                return Ok(());
+            }
+        };
+        let (data, when) = (entry.data.as_deref(), entry.when);
+        let effect = match entry.effect.as_deref() {
+            Some("put") => {
+                let data =
+                    data.ok_or_else(|| function.unsupported("effect = \"put\" without data"))?;
+                let data = self.parameter(index, data)?;
+                function.parameter_is(data, "list<u8>", Shape::is_bytes)?;
+                Effect::Put {
+                    keys: Keys::Own,
+                    data: Stored::Param(data),
+                    when,
+                }
+            }
+            Some("delete") => Effect::Delete {
+                keys: Keys::Own,
+                when,
+            },
+            _ if keys.is_some() => {
+                return Err(function.unsupported("a key of an object that it ends"));
+            }
+            _ => return Ok(()),
+        };
+        if keys.is_some() || !ended.is_some_and(stands) {
+            return Err(function.unsupported(
+                "a change of a key other than the one that the object which it ends stands for",
+            ));
+        }
+        function.can_tell(when)?;
+        let function = &mut self.functions[index];
+        (function.effect, function.keys) = (effect, Some(Keys::Own));
+        Ok(())
     }
 
     /// A call that blocks, and what ends that. A try that has to wait may leave nothing behind, since it is made again.
@@ -420,6 +495,10 @@ impl Model {
     ) -> Result<(), ModelError> {
         let function = &self.functions[index];
         let none = entry.is_some_and(|e| e.effect.as_deref() == Some("none"));
+        let ends = matches!(function.role, Role::Terminal { .. });
+        let keyed =
+            |e: &&FunctionEntry| ends && matches!(e.effect.as_deref(), Some("put" | "delete"));
+        let entry = entry.filter(|e| !keyed(e));
         let says = |e: &FunctionEntry| {
             e.effect.is_some() || e.to.is_some() || !e.from.is_empty() || !e.remember.is_empty()
         };
@@ -755,16 +834,13 @@ impl Model {
                 self.resources[index].keys = Some(function);
                 return Ok(());
             }
-            if !matches!(
-                writes.effect,
-                Effect::Write {
-                    offset: Some(_),
-                    ..
-                }
-            ) || writes.params.len() != 3
-            {
+            let alone = match writes.effect {
+                Effect::Write { offset, .. } => 2 + usize::from(offset.is_some()),
+                _ => 0,
+            };
+            if writes.params.len() != alone {
                 return Err(writes.unsupported(
-                    "data that are not given back by a function of an offset and bytes alone;",
+                    "data that are not given back by a function of bytes alone, with their offset or appended;",
                 ));
             }
             self.resources[index].data = Some(function);

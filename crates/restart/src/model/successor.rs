@@ -86,7 +86,10 @@ impl Model {
         }
         let model = self.moved(old, &places);
         for (before, now) in old.functions.iter().zip(&model.functions) {
-            if before.params != now.params || before.result != now.result || before.role != now.role
+            if before.params != now.params
+                || before.result != now.result
+                || before.role != now.role
+                || before.gives != now.gives
             {
                 return Err(format!("{} has other types", before.path()));
             }
@@ -134,6 +137,7 @@ impl Model {
                 identity: resource.identity.map(|identity| super::words::Identity {
                     of: places.functions[identity.of],
                     again: places.functions[identity.again],
+                    place: identity.place,
                 }),
                 keys: resource.keys.map(|f| places.functions[f]),
                 creators: resource
@@ -180,6 +184,7 @@ impl Model {
             },
             other => other,
         };
+        moved.gives = moved.gives.map(resource);
         // States and fields are those of the object that a method acts on.
         let of = match function.role {
             Role::Method { resource } => Some(resource),
@@ -257,6 +262,9 @@ fn fits(
     }
     if old.named != new.named {
         return Err(format!("data of {name} belong to other names"));
+    }
+    if old.key != new.key {
+        return Err(format!("a {name} stands for another key"));
     }
     if live.objects == 0 {
         return Ok(());

@@ -62,6 +62,16 @@ pub enum ModelError {
         found: String,
         needed: String,
     },
+    #[error(
+        "{function} gives an object of {resource} for one that it ends, and nothing says how that comes back"
+    )]
+    Gives { function: String, resource: String },
+    #[error(
+        "{0}: a result with an object inside a list, record, tuple, variant or error is not supported"
+    )]
+    Hides(String),
+    #[error("{0}: an argument with an object inside is not supported")]
+    Carries(String),
     #[error("{function}: {what} is not supported")]
     Unsupported { function: String, what: String },
     #[error("{function} has no parameter {parameter}")]
@@ -108,6 +118,14 @@ impl ModelError {
             Self::OtherParent { .. } => {
                 "a parameter of the kind that every maker of the object takes; an object without a parent cannot move".into()
             }
+            Self::Gives { resource, .. } => format!(
+                "[resource.\"{resource}\"] with identity and again; gives_none = true of the function where it never gives one"
+            ),
+            Self::Hides(function) => format!(
+                "an object as the result, in ok or in some; or [function.\"{function}\"] with gives_one = true where its list or tuple \
+                 holds one at most, gives_none = true where it never holds any"
+            ),
+            Self::Carries(_) => "each object as an argument of its own, or a list of borrowed ones".into(),
             Self::Cycle(_) => "one of them must be makeable without the other".into(),
             Self::Unsupported { .. } => "docs/limits.md lists what is".into(),
         }
@@ -242,6 +260,8 @@ pub enum Keys {
     One(usize),
     /// Each item of the list that is the argument of that place: the item itself, or the first of a pair.
     Each(usize),
+    /// The one that the object stands for, at its parent.
+    Own,
 }
 
 impl Keys {
@@ -265,6 +285,7 @@ impl Keys {
                 Some(Value::List(items)) => items,
                 _ => &[],
             },
+            Self::Own => &[],
         }
     }
 }
@@ -304,6 +325,8 @@ pub struct Function {
     pub params: Vec<Param>,
     pub result: Option<Shape>,
     pub role: Role,
+    /// Of which resource a function that ends an object may give another one.
+    pub gives: Option<usize>,
     pub effect: Effect,
     /// It looks at, or changes, these keys of its object, and no other ones.
     pub keys: Option<Keys>,
@@ -347,6 +370,15 @@ impl Function {
         format!("{}#{}", self.interface, self.name)
     }
 
+    /// Of which resource it may give an object.
+    #[must_use]
+    pub fn given(&self) -> Option<usize> {
+        match self.role {
+            Role::Create { resource, .. } => Some(resource),
+            _ => self.gives,
+        }
+    }
+
     pub(super) fn unsupported(&self, what: impl Into<String>) -> ModelError {
         ModelError::Unsupported {
             function: self.path(),
@@ -379,11 +411,14 @@ impl Function {
             return Ok(());
         };
         let makes = matches!(self.role, Role::Create { .. });
-        if shape.gives_one() || one && !shape.hides_object() || none && !makes {
+        if self.gives.is_some()
+            || shape.gives_one()
+            || one && !shape.hides_object()
+            || none && !makes
+        {
             return Ok(());
         }
-        Err(self
-            .unsupported("a result with an object inside a list, record, tuple, variant or error"))
+        Err(ModelError::Hides(self.path()))
     }
 
     pub(super) fn parameter_is(
@@ -416,6 +451,8 @@ pub struct Resource {
     pub data: Option<usize>,
     /// How its keys come back, each when somebody asks for it: the function that sets one.
     pub keys: Option<usize>,
+    /// An object stands for a key of its parent: the parameter of this name in every maker.
+    pub key: Option<String>,
     /// Data belong to a name, the parameter of this name in every maker, and outlive the objects.
     pub named: Option<String>,
     /// Its makers, and the resource of each maker's parent.
@@ -450,6 +487,8 @@ pub struct Identity {
     pub of: usize,
     /// The function that makes the object of an identity.
     pub again: usize,
+    /// Which parameter of that the identity is. The others are those that every maker has.
+    pub place: usize,
 }
 
 impl Model {

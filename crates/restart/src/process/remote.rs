@@ -16,7 +16,7 @@ use steadfast_sys::cpu;
 use steadfast_sys::pad::Seen;
 
 use super::message::{Fault, Memories, Opening, Order, Outcome, Reply};
-use crate::engine::{Asked, Failure, Image, Import, Journal, Limits, answered, put};
+use crate::engine::{self, Asked, Failure, Import, Journal, Limits, answered, put};
 use crate::shape::Shape;
 use crate::value::{Handle, Value};
 use crate::wire::Line;
@@ -270,15 +270,19 @@ impl Remote {
                 }
             };
             let (import, asked) = reply;
+            let gives_back = match &asked {
+                Asked::Discard(handle) => Some(*handle),
+                Asked::Call(..) => None,
+            };
             let found = match self.imports.get(import) {
                 Some(known) => {
-                    let ask = || put(&*known.callee, &asked);
-                    answered(&self.journal, import, &asked, ask).map_err(Failure::from)
+                    let ask = |asked: &Asked| put(&*known.callee, asked);
+                    answered(&self.journal, import, asked, ask).map_err(Failure::from)
                 }
                 None => Err(Failure::Invalid("it asks somebody who is not there".into())),
             };
-            if let (Asked::Discard(handle), true) = (&asked, found.is_ok()) {
-                self.held.remove(&(import, *handle));
+            if let (Some(handle), true) = (gives_back, found.is_ok()) {
+                self.held.remove(&(import, handle));
             }
             let found = match found {
                 Ok(answer) => {
@@ -424,10 +428,10 @@ impl Remote {
         }
     }
 
-    pub(crate) fn memories(&mut self) -> Image {
+    pub(crate) fn memories(&mut self) -> engine::Memories {
         match self.tell(&Order::Dump) {
             Ok(Reply::Dump(memories)) => memories.into_iter().map(|bytes| bytes.0).collect(),
-            _ => Image::new(),
+            _ => engine::Memories::new(),
         }
     }
 

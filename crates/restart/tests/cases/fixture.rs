@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use steadfast_restart::{Component, Engine, Host, Model, Policy, Process, package};
+use steadfast_restart::{Component, Engine, Host, Model, Policy, Process, host, package};
 
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -91,7 +91,11 @@ pub(crate) fn component(name: &str, policy: Policy) -> Component {
         call_limit: Duration::from_secs(2),
         policy,
         uses: Vec::new(),
-        answers: std::collections::BTreeMap::new(),
+        // It asks for the time, and nobody else does unasked.
+        answers: match name {
+            "filesystem" => host::wall_clock(),
+            _ => std::collections::BTreeMap::new(),
+        },
         console: None,
         process: None,
     }

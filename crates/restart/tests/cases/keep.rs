@@ -294,3 +294,39 @@ fn a_table_that_is_too_large_is_told_and_leaves_no_part_of_it() {
     assert!(!restored.expect("empty"));
     is_stale(&edges[0], &format!("{FILES}[method]file.size"), file);
 }
+
+/// What an operation has seen, and what one was given in place of another, is known in the next process.
+#[test]
+fn a_swap_succeeds_or_fails_in_the_next_process_as_it_would_have_in_the_last_one() {
+    let atomics = |name: &str| format!("wasi:keyvalue/atomics@0.2.0-draft2#{name}");
+    let store = |name: &str| format!("wasi:keyvalue/store@0.2.0-draft2#{name}");
+    let memory = Memory::new(BYTES);
+    let swap = |edge: &Edge, cas: Handle, value: &[u8]| {
+        let swapped = edge.invoke(&atomics("swap"), &[cas.into(), value.into()]);
+        swapped.expect("an answer").expect("a result").handle()
+    };
+    let (bucket, next, old) = {
+        let Process { edges, .. } = process(&["keyvalue"], &[&memory]);
+        let bucket = handle(edges[0].invoke(&store("open"), &["a".into()]));
+        let begin = || {
+            let args = [bucket.into(), "x".into()];
+            handle(edges[0].invoke(&atomics("[static]cas.new"), &args))
+        };
+        let all = [begin(), begin(), begin()];
+        assert_eq!(swap(&edges[0], all[0], b"1"), None);
+        let next = swap(&edges[0], all[1], b"2");
+        (bucket, next.expect("it was set meanwhile"), all[2])
+    };
+    let Process {
+        edges, restored, ..
+    } = process(&["keyvalue"], &[&memory]);
+    assert!(restored.expect("whole"));
+    assert_eq!(edges[0].stats().expect("stats").objects, 3);
+    let late = swap(&edges[0], old, b"late").expect("it was set meanwhile");
+    assert_eq!(swap(&edges[0], next, b"2"), None);
+    assert!(swap(&edges[0], late, b"late").is_some(), "it was swapped");
+    let args = [bucket.into(), "x".into()];
+    let found = edges[0].invoke(&store("[method]bucket.get"), &args);
+    let right = Value::Option(Some(Box::new(b"2".as_slice().into())));
+    assert_eq!(found, Ok(Some(Value::Result(Ok(Some(Box::new(right)))))));
+}

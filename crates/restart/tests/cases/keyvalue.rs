@@ -7,10 +7,10 @@ use steadfast_restart::{Cause, Edge, Handle, Model, ModelError, Policy, Value};
 use crate::fixture;
 
 fn path(name: &str) -> String {
-    format!("wasi:keyvalue/store@0.2.0-draft#{name}")
+    format!("wasi:keyvalue/store@0.2.0-draft2#{name}")
 }
 
-const INCREMENT: &str = "wasi:keyvalue/atomics@0.2.0-draft#increment";
+const INCREMENT: &str = "wasi:keyvalue/atomics@0.2.0-draft2#increment";
 
 /// What `ok` holds.
 fn ok(value: Option<Value>) -> Option<Value> {
@@ -68,15 +68,15 @@ impl<'a> Bucket<'a> {
         self.kept.remove(key);
     }
 
-    fn increment(&mut self, key: &str, delta: u64) {
-        let args = [self.handle.into(), key.into(), delta.into()];
+    fn increment(&mut self, key: &str, delta: i64) {
+        let args = [self.handle.into(), key.into(), Value::S64(delta)];
         let found = ok(self.edge.invoke(INCREMENT, &args).expect("an answer"));
         let before = self
             .kept
             .get(key)
             .map_or("0".into(), |v| String::from_utf8_lossy(v));
-        let right = before.parse::<u64>().expect("a number") + delta;
-        assert_eq!(found, Some(Value::U64(right)));
+        let right = before.parse::<i64>().expect("a number") + delta;
+        assert_eq!(found, Some(Value::S64(right)));
         self.kept.insert(key.into(), right.to_string().into_bytes());
     }
 
@@ -150,7 +150,7 @@ fn keys_outlive_a_crash_at_every_call_boundary() {
             step();
             a.increment("n", 41);
             step();
-            a.increment("n", 1);
+            a.increment("n", -50);
             step();
             a.delete("x");
             step();
@@ -186,7 +186,7 @@ fn random_calls_agree_with_an_oracle_while_the_component_is_reset() {
             match state & 7 {
                 0..3 => bucket.set(&key, turn.to_string().as_bytes()),
                 3 => bucket.delete(&key),
-                4 => bucket.increment(&key, turn),
+                4 => bucket.increment(&key, 200 - turn.cast_signed()),
                 5 => assert_eq!(bucket.keys().len(), bucket.kept.len()),
                 _ => bucket.look(&key),
             }
@@ -222,15 +222,19 @@ fn what_is_refused_changes_nothing() {
     let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
     let mut bucket = Bucket::open(&edge, "a");
     bucket.set("text", b"12 apples");
-    bucket.set("most", u64::MAX.to_string().as_bytes());
-    let increment = |key: &str| {
-        let args = [bucket.handle.into(), key.into(), 1u64.into()];
+    bucket.set("most", i64::MAX.to_string().as_bytes());
+    bucket.set("least", i64::MIN.to_string().as_bytes());
+    bucket.set("minus", b"-");
+    let add = |key: &str, delta: i64| {
+        let args = [bucket.handle.into(), key.into(), Value::S64(delta)];
         refused(edge.invoke(INCREMENT, &args).expect("an answer"))
     };
-    assert_eq!(increment("text"), "not a number");
-    assert_eq!(increment("most"), "too large");
+    assert_eq!(add("text", 1), "not a number");
+    assert_eq!(add("minus", 1), "not a number");
+    assert_eq!(add("most", 1), "too large");
+    assert_eq!(add("least", -1), "too large");
     let long = "k".repeat(1025);
-    assert_eq!(increment(&long), "too long");
+    assert_eq!(add(&long, 1), "too long");
     let value: Value = b"1".as_slice().into();
     let set = bucket.call("set", &[long.as_str().into(), value]);
     assert_eq!(refused(set), "too long");
@@ -246,7 +250,7 @@ fn pairs(pairs: &[(&str, &[u8])]) -> Value {
 
 impl Bucket<'_> {
     fn batch(&self, name: &str, list: Value) -> Option<Value> {
-        let path = format!("wasi:keyvalue/batch@0.2.0-draft#{name}");
+        let path = format!("wasi:keyvalue/batch@0.2.0-draft2#{name}");
         self.edge
             .invoke(&path, &[self.handle.into(), list])
             .expect("an answer")

@@ -128,6 +128,21 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
             "a result with an object inside",
         ),
         (
+            "constructor(); m: func(one: option<borrow<r>>);",
+            function(m, "effect = \"none\""),
+            "an argument with an object inside",
+        ),
+        (
+            "constructor(); m: func(all: list<tuple<borrow<r>, u32>>);",
+            function(m, "effect = \"none\""),
+            "an argument with an object inside",
+        ),
+        (
+            "constructor(); m: func() -> tuple<r, u32>;",
+            function(m, "effect = \"none\""),
+            "a result with an object inside",
+        ),
+        (
             "constructor(); m: func() -> result<u32, r>;",
             function(m, "effect = \"none\""),
             "a result with an object inside",

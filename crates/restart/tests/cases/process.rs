@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steadfast_restart::{
-    CallError, Cause, Component, Edge, Handle, Host, LoadError, Policy, Process, Value, process,
+    Answer, CallError, Cause, Component, Edge, Handle, Host, LoadError, Policy, Process, Value,
+    process,
 };
 
 use crate::fixture;
@@ -234,21 +235,31 @@ fn a_process_whose_image_has_changed_is_replaced_and_two_bodies_become_equal_aga
         compare_every: 4,
         ..plain()
     };
+    let things = |name: &str| format!("test:again/things@0.1.0#{name}");
+    // What is copied at a reset is what its start has changed.
+    let begun = |policy| {
+        let never: Answer = Arc::new(|_| Some(Value::Bool(false)));
+        hosted(Component {
+            init: Some("begin".into()),
+            answers: [("test:fault/fault@0.1.0#here".to_owned(), never)].into(),
+            ..component("again", policy)
+        })
+    };
     let image = {
-        let (_host, edge) = hosted(component("bad", plain()));
+        let (_host, edge) = begun(plain());
         edge.reset().expect("it comes back");
         edge.memories().expect("a copy").remove(0)
     };
     for policy in [plain(), dual(false), dual(true)] {
-        let (_host, edge) = hosted(component("bad", policy));
-        let thing = edge.invoke(&bad("[constructor]thing"), &[7u32.into()]);
+        let (_host, edge) = begun(policy);
+        let thing = edge.invoke(&things("[constructor]thing"), &[7u32.into()]);
         let thing = thing.expect("made").and_then(|v| v.handle()).expect("one");
         let answers = || {
-            let number = edge.invoke(&bad("[method]thing.get"), &[thing.into()]);
-            assert_eq!(number.expect("an answer").and_then(|v| v.number()), Some(7));
+            let told = edge.invoke(&things("[method]thing.look"), &[thing.into()]);
+            assert_eq!(told, Ok(Some(Value::String("7 0 0 1".into()))));
         };
         let struck = *pids(&edge).last().expect("a process");
-        assert!(strike_copies(struck, &image, image.len() - 1) >= 1);
+        assert!(strike_copies(struck, &image, DATA) >= 1);
         // With one body the damage meets the next reset, with two a comparison before.
         for _ in 0..6 {
             (0..16).for_each(|_| answers());
@@ -262,6 +273,9 @@ fn a_process_whose_image_has_changed_is_replaced_and_two_bodies_become_equal_aga
         assert!(!pids(&edge).contains(&struck), "{policy:?}");
     }
 }
+
+/// The stack comes first, of 16 KiB. Behind it lies what the start has changed, and within the same 4 KiB nothing at their end.
+const DATA: usize = (20 << 10) - 8;
 
 type Printed = Arc<Mutex<Vec<String>>>;
 
@@ -434,4 +448,60 @@ fn a_program_that_is_no_component_is_refused_and_one_that_is_gone_ends_it() {
     assert!(matches!(gone, Err(CallError::Dead { .. })), "{gone:?}");
     let gone = edge.invoke(HOLDER, &[lock.into()]);
     assert!(matches!(gone, Err(CallError::Dead { .. })), "{gone:?}");
+}
+
+/// rsp and a bit of it that no address of a process has: the next use of the stack faults.
+const WILD: (u32, u32) = (4, 45);
+
+/// A register of the callee's process goes wild while the caller's frames are on the stack, wherever each of the two runs.
+#[test]
+fn a_wild_fault_below_a_nested_call_is_repeated_there_wherever_the_two_run() {
+    let desks = |name: &str| format!("test:desk/desks@0.1.0#{name}");
+    for (caller, policy) in [(false, plain()), (true, plain()), (true, policies()[1])] {
+        let mut host = Host::new(true).expect("the pad works");
+        let long = |component: Component| Component {
+            call_limit: Duration::from_secs(5),
+            ..component
+        };
+        host.add(long(component("mill", policy)), None)
+            .expect("it starts");
+        let of = long(match caller {
+            true => component("desk", policy),
+            false => fixture::component("desk", policy),
+        });
+        let uses = vec![host.edge("desk", "mill", &[]).expect("an edge")];
+        host.add(Component { uses, ..of }, None).expect("it starts");
+        let [desk, mill] = ["desk", "mill"].map(|to| host.edge("test", to, &[]).expect("an edge"));
+        let made = desk.invoke(&desks("[constructor]desk"), &[7u32.into()]);
+        let made = made.expect("made").expect("a desk");
+        let ask = |rounds: u32| {
+            let args = [made.clone(), rounds.into()];
+            desk.invoke(&desks("[method]desk.ask"), &args)
+        };
+        let right = Ok(Some(Value::U32(14)));
+        // A stack pointer that goes wild where the component is left may end its process instead.
+        let failures = || {
+            let wild = resets(&mill, Cause::WildFault) + resets(&mill, Cause::Process);
+            assert_eq!(mill.stats().expect("stats").resets_total(), wild);
+            wild
+        };
+        for round in 0..3 {
+            assert_eq!(failures(), round, "{policy:?}");
+            assert_eq!(mill.strike(0, WILD.0, WILD.1), Ok(true));
+            assert_eq!(ask(20_000_000), right, "{policy:?}");
+            assert_eq!(desk.stats().expect("stats").resets_total(), 0);
+            assert_eq!(mill.stats().expect("stats").objects, 1, "nothing is left");
+        }
+        assert_eq!(failures(), 3, "{policy:?}");
+        // The caller's process ends between two calls: what it held is given back.
+        if caller {
+            let calls = mill.calls();
+            signal("-KILL", &pids(&desk));
+            assert_eq!(ask(10), right);
+            assert_eq!(mill.calls() - calls, 2, "a mill made anew, and one call");
+            assert_eq!(mill.stats().expect("stats").objects, 1);
+        }
+        desk.discard(made.handle().expect("one")).expect("live");
+        assert_eq!(mill.stats().expect("stats").objects, 0);
+    }
 }

@@ -415,7 +415,7 @@ fn a_damaged_key_can_be_set_anew_or_taken_away() {
         let host = fixture::host("keyvalue", policy);
         let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
         let call = |name: &str, args: &[Value]| {
-            edge.invoke(&format!("wasi:keyvalue/store@0.2.0-draft#{name}"), args)
+            edge.invoke(&format!("wasi:keyvalue/store@0.2.0-draft2#{name}"), args)
         };
         let bucket = call("open", &["a".into()]).expect("open");
         let bucket = bucket.and_then(|value| value.handle()).expect("a bucket");

@@ -2,7 +2,7 @@
 
 use super::fixture;
 use steadfast_restart::trial::{MakeError, Trial, TrialError, Tried};
-use steadfast_restart::{Component, Edge, Host, Model, Policy, Samples};
+use steadfast_restart::{Component, Edge, Host, Model, Policy, Samples, host::stopped_clock};
 
 /// The last one, which may use those before it.
 fn tried(parts: &[Component], policy: Policy) -> Result<Tried, MakeError> {
@@ -42,7 +42,10 @@ fn trial(
     };
     let parts = uses.iter().copied().chain([name]);
     let mut parts: Vec<_> = parts
-        .map(|one| fixture::component(one, Policy::default()))
+        .map(|one| Component {
+            answers: stopped_clock(),
+            ..fixture::component(one, Policy::default())
+        })
         .collect();
     if let Some(own) = parts.last_mut() {
         own.model = Model::generate(&fixture::text(name, "wit"), sidecar)?;
@@ -75,6 +78,7 @@ fn a_generated_test_of_each_component_finds_no_difference() {
         "scheduler",
         "keyvalue",
         "shelf",
+        "notes",
     ] {
         holds(name, &[], 4, 0);
     }
@@ -105,6 +109,20 @@ fn a_sidecar_file_that_loses_something_is_found_with_few_calls() {
         panic!("{text}");
     };
     assert!(found.steps.lines().count() <= 4, "{text}");
+}
+
+#[test]
+fn objects_that_a_list_lends_are_drawn_and_a_loss_that_only_they_show_is_found() {
+    let kept = fixture::text("shelf", "recover.toml");
+    let lost = kept.replace(
+        "to = \"priced\"\nremember = [\"price\"]",
+        "effect = \"none\"",
+    );
+    assert_ne!(lost, kept);
+    let found = trial("shelf", &[], &lost, 12).expect_err("the price is lost");
+    let text = found.to_string();
+    assert!(matches!(found, TrialError::Differs(_)), "{text}");
+    assert!(text.contains("total([#"), "{text}");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use std::fmt::Debug;
 
 mod links;
+mod times;
+
+pub(crate) use times::{Time, Times};
 
 /// An error, by its name in wasi:filesystem.
 pub(crate) type Code = String;
@@ -79,6 +82,18 @@ pub(crate) trait Fs {
     fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code>;
     fn symlink(&mut self, target: &str, dir: usize, path: &str) -> Result<(), Code>;
     fn target(&mut self, dir: usize, path: &str) -> Result<String, Code>;
+    /// When data were used, and when they were changed.
+    fn set_times(&mut self, fd: usize, used: Time, changed: Time) -> Result<(), Code>;
+    /// The same of a symbolic link itself.
+    fn set_link_times(
+        &mut self,
+        dir: usize,
+        path: &str,
+        used: Time,
+        changed: Time,
+    ) -> Result<(), Code>;
+    fn times(&mut self, fd: usize) -> Times;
+    fn link_times(&mut self, dir: usize, path: &str) -> Times;
 }
 
 /// A file system, and what it has answered so far.
@@ -256,6 +271,8 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("unlink-open", links::unlink_while_open),
     ("directories", directories),
     ("paths", paths),
+    ("times", times::files),
+    ("times-and-names", times::names),
 ];
 
 pub(crate) fn run(fs: &mut dyn Fs, case: Case) -> Vec<String> {

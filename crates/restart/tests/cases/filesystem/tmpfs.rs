@@ -1,5 +1,8 @@
 //! The same on a folder of tmpfs.
 
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use super::*;
 
 /// The same on a folder of tmpfs. Paths go through /proc/self/fd, so they begin at the open directory, whatever its name is by now.
@@ -88,6 +91,21 @@ fn kind(of: fs::FileType) -> Kind {
 
 pub(super) fn stat_from(meta: &fs::Metadata) -> Stat {
     Stat::new(kind(meta.file_type()), meta.nlink(), meta.len())
+}
+
+fn times_in(meta: &fs::Metadata) -> Times {
+    let time = |seconds: i64, rest: i64| {
+        let parts = (u64::try_from(seconds), u32::try_from(rest));
+        Some((
+            parts.0.expect("after 1970"),
+            parts.1.expect("below a second"),
+        ))
+    };
+    [
+        time(meta.atime(), meta.atime_nsec()),
+        time(meta.mtime(), meta.mtime_nsec()),
+        time(meta.ctime(), meta.ctime_nsec()),
+    ]
 }
 
 impl Fs for Tmpfs {
@@ -242,5 +260,53 @@ impl Fs for Tmpfs {
     fn target(&mut self, dir: usize, path: &str) -> Result<String, Code> {
         let target = code(fs::read_link(self.path(dir, path)))?;
         Ok(target.into_os_string().into_string().expect("text"))
+    }
+
+    fn set_times(&mut self, fd: usize, used: Time, changed: Time) -> Result<(), Code> {
+        let time = |of: Time| match of {
+            Time::Same => None,
+            Time::Now => Some(SystemTime::now()),
+            Time::At(seconds, rest) => Some(UNIX_EPOCH + Duration::new(seconds, rest)),
+        };
+        let mut times = fs::FileTimes::new();
+        if let Some(used) = time(used) {
+            times = times.set_accessed(used);
+        }
+        if let Some(changed) = time(changed) {
+            times = times.set_modified(changed);
+        }
+        code(self.file(fd).set_times(times))
+    }
+
+    fn set_link_times(
+        &mut self,
+        dir: usize,
+        path: &str,
+        used: Time,
+        changed: Time,
+    ) -> Result<(), Code> {
+        let path = self.path(dir, path);
+        code(fs::symlink_metadata(&path))?;
+        for (which, time) in [("-a", used), ("-m", changed)] {
+            let Time::At(seconds, rest) = time else {
+                continue;
+            };
+            // The library has no call for it. Another process has other descriptors.
+            let mut touch = Command::new("touch");
+            touch.args(["-h", which, "-d", &format!("@{seconds}.{rest:09}")]);
+            let name = path.file_name().expect("a name");
+            let folder = fs::canonicalize(path.parent().expect("a folder")).expect("it is there");
+            touch.arg(folder.join(name));
+            assert!(touch.status().expect("it runs").success());
+        }
+        Ok(())
+    }
+
+    fn times(&mut self, fd: usize) -> Times {
+        times_in(&self.file(fd).metadata().expect("open"))
+    }
+
+    fn link_times(&mut self, dir: usize, path: &str) -> Times {
+        times_in(&fs::symlink_metadata(self.path(dir, path)).expect("it is there"))
     }
 }

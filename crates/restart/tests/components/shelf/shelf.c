@@ -15,7 +15,7 @@ struct shelf {
 struct item {
 	struct item *next;
 	struct shelf *on;
-	uint32_t n;
+	uint32_t n, price;
 };
 
 enum { ROOM = 3, CARELESS = 13 };
@@ -106,6 +106,22 @@ EXPORT(SHELVES "#[method]item.move-to") int32_t item_move_to(struct item *item, 
 EXPORT(SHELVES "#[method]item.n") uint32_t item_n(struct item *item)
 {
 	return item->n;
+}
+
+EXPORT(SHELVES "#[method]item.set-price") void item_set_price(struct item *item, uint32_t price)
+{
+	item->price = price;
+}
+
+/* What is lent in a list comes as it is, without a handle to give back. */
+EXPORT(SHELVES "#total") uint64_t total(struct item **items, uint32_t count)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < count; i++)
+		sum += (uint64_t)items[i]->price * (i + 1);
+	if (count)
+		free(items);
+	return sum;
 }
 
 EXPORT(SHELVES "#[method]item.inside") int32_t item_inside(struct item *item)
