@@ -1191,6 +1191,8 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 		r->rax = (u64)answered_here(c, a);
 		return SF_NOTHING;
 	}
+	if (unlikely(me.together_until && me.next >= me.together_until))
+		sf_stand_apart();
 	if (unlikely(app.map_files) && sf_shared_before(r, c, nr, a))
 		return SF_ANEW;
 	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_shares(nr, a) && sf_domain_before_fork(r))
