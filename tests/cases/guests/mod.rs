@@ -197,6 +197,7 @@ pub(crate) fn rows() -> Vec<Row> {
         // Signals.
         row("sig_info.c").shapes(Variant::PAIR),
         row("sig_alarm.c"),
+        row("sig_before_wait.c"),
         row("sig_itimer.c"),
         row("sig_timer_create.c"),
         row("sig_altstack.c").shapes(Variant::PAIR),

@@ -1092,9 +1092,26 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 		leave_group(r, (s64)(a[0] & 0xff));
 }
 
-/* The leader's part of an event: makes the call and publishes what came of it. A signal comes before the
- * call, unless the call has been waiting already when a repair, or the end of the last leader, interrupted
- * it. NULL: again from the start. */
+/* A signal waits, and the call has not been made. It comes before the call, unless the call has been waiting already when
+ * a repair, or the end of the last leader, interrupted it, or ends by a handler at any time (sf_waits_early). */
+static struct sf_result *signal_first(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], u32 waited)
+{
+	struct sf_result *res;
+	if (!waited)
+		waited = sf_waits_early(nr, a);
+	int again = !app.done_of_call && (!waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts()));
+	if (again)
+		sf_after_wait();
+	else if (waited & SF_WAITS_LIMIT)
+		sf_limit_cut(e->seq, nr, a);
+	res = sf_result_begin(e, -EINTR);
+	if (!again)
+		sf_collect(res, c, a, -EINTR);
+	sf_signal_attach(res, again);
+	return res;
+}
+
+/* The leader's part of an event: makes the call and publishes what came of it. NULL: again from the start. */
 INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, u64 trapped)
 {
 	struct sf_result *res;
@@ -1103,15 +1120,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 	if (unlikely(waited))
 		sf_before_wait(c, nr, a);
 	if (unlikely(sf_signal_pending()) && me.made != e->seq) {
-		int again = !app.done_of_call && (!waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts()));
-		if (again)
-			sf_after_wait();
-		else if (waited & SF_WAITS_LIMIT)
-			sf_limit_cut(e->seq, nr, a);
-		res = sf_result_begin(e, -EINTR);
-		if (!again)
-			sf_collect(res, c, a, -EINTR);
-		sf_signal_attach(res, again);
+		res = signal_first(e, c, nr, a, waited);
 		ret = -EINTR;
 	} else {
 		sf_before_wait(c, nr, a);
@@ -1124,8 +1133,13 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 				sf_pair_end_turn();
 				return NULL; /* the launcher woke us: heal first, then call again */
 			}
-			ret = res->ret = -EINTR;
-			sf_signal_attach(res, how == SF_I_AGAIN && !app.done_of_call);
+			if (how == SF_I_AGAIN && sf_waits_early(nr, a))
+				res = signal_first(e, c, nr, a, 0);
+			else {
+				res->ret = -EINTR;
+				sf_signal_attach(res, how == SF_I_AGAIN && !app.done_of_call);
+			}
+			ret = -EINTR;
 		} else if (unlikely(sf_signal_pending() && act != ACT_THREAD)) {
 			int parked = res->flags & SF_R_PARK;
 			if (parked)
@@ -1188,6 +1202,8 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 		r->rax = (u64)answered_here(c, a);
 		return SF_NOTHING;
 	}
+	if (unlikely(me.together_until && me.next >= me.together_until))
+		sf_stand_apart();
 	if (unlikely(app.map_files) && sf_shared_before(r, c, nr, a))
 		return SF_ANEW;
 	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_before(r, nr, a))

@@ -378,6 +378,7 @@ static void forget_parent(void)
 	me.raised = me.restarted = me.poison = me.heard = me.hear = me.seek = 0;
 	me.fresh = me.reborn = me.renumbered = 0;
 	me.holds = me.courteous = me.spent = 0;
+	me.together_until = 0; /* the launcher gives it a core */
 	me.ready = 0;
 	me.own_event = 0;
 	app.own_events = 0;

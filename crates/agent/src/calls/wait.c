@@ -149,6 +149,12 @@ static u64 read(const u64 *a)
 	return (u64)t[0] * SECOND + (u64)t[1] * unit;
 }
 
+/* No limit: a number below 0, or no address. */
+static int without_limit(const u64 *a)
+{
+	return w.unit == MILLISECONDS ? (s32)a[w.arg] < 0 : !a[w.arg];
+}
+
 static void write_left(u64 *a)
 {
 	u64 gone = now() - w.start;
@@ -204,6 +210,36 @@ void sf_limit_end(s64 ret)
 		sf_user_put(w.left_to, w.spec, sizeof w.spec);
 	if (w.rest_to && ret == -EINTR)
 		sf_user_put(w.rest_to, w.rest, sizeof w.rest);
+}
+
+/* How the call waits (sf_waits) if a signal that came before it is taken for one that came within. Handlers run at events:
+ * a program that looks at a flag of its handler and then waits would else have missed the signal, however early that was.
+ * Such a call ends by a handler at any time, with EINTR, which bare may answer too. Not so one that waits under another
+ * mask, whose program has blocked the signal until then, and one without a wait. */
+u32 sf_waits_early(u32 nr, const u64 a[6])
+{
+	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] }, mask = 0;
+	int sleeps = 0;
+	switch (nr) {
+	case NR_pause: break;
+	case NR_pselect6:
+		if (a[5] && sf_user_bytes(&mask, a[5], sizeof mask) < 0)
+			return 0;
+		break;
+	case NR_ppoll: mask = a[3]; break;
+	case NR_epoll_pwait:
+	case NR_epoll_pwait2: mask = a[4]; break;
+	case NR_nanosleep:
+	case NR_clock_nanosleep: sleeps = 1; break;
+	case NR_poll:
+	case NR_select:
+	case NR_epoll_wait: break;
+	default: return 0;
+	}
+	find(nr, call + 1);
+	const int waits = w.unit == NONE || (!sleeps && without_limit(call + 1)) || read(call + 1);
+	w.unit = NONE;
+	return mask || !waits ? 0 : sf_waits[nr & 511];
 }
 
 /* A signal has ended the call between two attempts to make it. */

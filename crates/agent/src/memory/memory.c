@@ -54,16 +54,53 @@ static int touches_agent(u64 addr, u64 len)
 	return addr < SF_OWN_END + SF_THREADS_BYTES && addr + len > SF_BASE && len;
 }
 
+/* Where cpuid cannot be let fault, code that no file holds reads the number of the core it runs on, unseen, and HotSpot
+ * keeps it. A compiler asks before it compiles: replicas stand on one core for as many calls behind such a mapping
+ * (HotSpot has asked after nine). */
+#define TOGETHER_CALLS 64
+/* Mappings that begin such a time: HotSpot's is its third. Later ones hold what was compiled, and cores are worth more. */
+#define TOGETHER_TIMES 16
+
+static u8 own_cores[256];
+static u32 cpuid_runs; /* unseen: nothing lets it fault */
+
+static void stand_together(void)
+{
+	static u32 times;
+	u32 byte = 0;
+	while (byte < sizeof own_cores - 1 && !G->allowed[byte])
+		byte++;
+	if (sf_alone() || !G->allowed[byte] || times == TOGETHER_TIMES)
+		return;
+	if (!me.together_until && failed(sf_sys(NR_sched_getaffinity, 0, sizeof own_cores, (u64)own_cores, 0, 0, 0)))
+		return;
+	u8 one[sizeof own_cores];
+	memset(one, 0, sizeof one);
+	one[byte] = G->allowed[byte] & (u8)-G->allowed[byte];
+	if (failed(sf_sys(NR_sched_setaffinity, 0, sizeof one, (u64)one, 0, 0, 0)))
+		return;
+	times++;
+	me.together_until = me.next + TOGETHER_CALLS;
+}
+
+void sf_stand_apart(void)
+{
+	me.together_until = 0;
+	sf_sys(NR_sched_setaffinity, 0, sizeof own_cores, (u64)own_cores, 0, 0, 0);
+}
+
 /* Code that no file holds cannot be searched before it runs: let rdtsc fault from now on, here and in the
  * kernel's vDSO, so the leader's clocks become calls (PR_SET_TSC); and cpuid, where the processor can. */
 static void code_appears(void)
 {
-	if (me.tsc_traps)
-		return;
-	sf_boot.vdso_ok = 0;
-	me.fake_tsc = sf_tsc();
-	me.tsc_traps = 1;
-	sf_code_traps(1);
+	if (!me.tsc_traps) {
+		sf_boot.vdso_ok = 0;
+		me.fake_tsc = sf_tsc();
+		me.tsc_traps = 1;
+		sf_code_traps(1);
+	}
+	if (cpuid_runs)
+		stand_together();
 }
 
 void sf_code_traps(int yes)
@@ -75,7 +112,7 @@ void sf_code_traps(int yes)
 /* ENODEV where the processor has no such switch: cpuid then runs unseen (arch_prctl(2)). */
 void sf_cpuid_faults(int yes)
 {
-	sf_sys(NR_arch_prctl, 0x1012 /* ARCH_CPUID_SET */, !yes, 0, 0, 0, 0);
+	cpuid_runs = failed(sf_sys(NR_arch_prctl, 0x1012 /* ARCH_CPUID_SET */, !yes, 0, 0, 0, 0));
 }
 
 void sf_tsc_faults(int yes)

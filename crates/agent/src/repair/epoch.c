@@ -543,6 +543,7 @@ static void sleep_as_snapshot(u32 slot)
 				}
 				me.slot = as;
 				me.role = SF_RERUN;
+				me.together_until = 0;
 				me.pending_n = me.reset_pending = me.made = 0; /* a leader's, of which only a pair's are copied */
 				me.parent = (s32)sys0(NR_getppid);
 				G->slot[as].next = me.next;

@@ -205,6 +205,7 @@ static void become(u32 slot)
 		me.base = me.next;
 	me.reset_pending = 0;
 	me.interruptible = 0;
+	me.together_until = 0; /* the launcher has given it a core */
 	sf_flip_rearm();
 	struct sf_replica *own = &G->slot[slot];
 	own->cmd_ack = own->cmd_seq;
