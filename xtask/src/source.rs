@@ -1,8 +1,8 @@
-//! Source: what `xtask tidy` asks of Rust beside its form. Rules are functions of the text.
+//! Source: what `xtask tidy` asks of code beside its form. Rules are functions of the text.
 //!
-//! Not covered: items that only a macro names, methods of the same name as another's.
+//! Not covered: items that only a macro names, methods of the same name as another's, functions of C that a macro makes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::complaint::{Complaint, Pages, complaint};
@@ -19,6 +19,9 @@ const EXPORTS: [&str; 4] = [
     "#[proc_macro",
     "#[doc = include_str!",
 ];
+
+/// Programs in C, each in a folder. Modules qualify the names of Rust and namespaces those of C++; a name of C is all that a search has.
+const COMPONENTS: [&str; 3] = ["crates/agent/src/", "cc/runtime/", "cc/envelope/"];
 
 /// Files of tests that nobody reads to the end.
 pub(crate) fn long_tests(rust: &Pages) -> Vec<Complaint> {
@@ -124,9 +127,78 @@ fn name_of(words: &[String]) -> Option<String> {
         .cloned()
 }
 
+/// Functions of one component in C that share a name. One that a header declares is another program's, or stands in its place.
+pub(crate) fn shared_names(c: &Pages) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for folder in COMPONENTS {
+        let files = || c.iter().filter(|(file, _)| file.starts_with(folder));
+        let declared: BTreeSet<&str> = files()
+            .filter(|(file, _)| file.ends_with(".h"))
+            .flat_map(|(_, text)| text.lines().filter(|line| line.ends_with(");")))
+            .filter_map(of_function)
+            .collect();
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        for (file, text) in files().filter(|(file, _)| file.ends_with(".c")) {
+            let mut lines = text.lines().enumerate().peekable();
+            while let Some((at, line)) = lines.next() {
+                let begins =
+                    line.ends_with('{') || lines.peek().is_some_and(|(_, next)| *next == "{");
+                let Some(name) =
+                    of_function(line).filter(|name| begins && !declared.contains(name))
+                else {
+                    continue;
+                };
+                match seen.get(name) {
+                    Some(other) if other != file => {
+                        let why = format!("{name} is a function of {other} too");
+                        complaints.push(complaint(file, at + 1, why));
+                    }
+                    _ => {
+                        seen.insert(name, file);
+                    }
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// The name of the function that a line declares: the word before the first parenthesis, behind a type and in the first column.
+fn of_function(line: &str) -> Option<&str> {
+    let line = match line.strip_prefix("__attribute__((") {
+        Some(rest) => rest.split_once(")) ")?.1,
+        None => line,
+    };
+    if !line.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return None;
+    }
+    let (before, _) = line.split_once('(')?;
+    let at = before.rfind([' ', '*'])?;
+    let name = &before[at + 1..];
+    let is_name =
+        name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') && !before.contains('=');
+    is_name.then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_of_one_program_in_c_that_share_a_name_are_found() {
+        let first = "static int look(int a)\n{\n\treturn 1;\n}\nstatic const struct step steps = { look, 0 };\n";
+        let second = "int get(void)\n{\n}\n__attribute__((constructor(1))) static void look(void) {\n}\n\tlook(1);\n";
+        let third = "static u8 *get(void)\n{\n}\nint look(int a);\n";
+        let found = shared_names(&pages(&[
+            ("crates/agent/src/a.c", first),
+            ("crates/agent/src/b.c", second),
+            ("crates/agent/src/c.c", third),
+            ("crates/agent/src/get.h", "static int get(void);\n"),
+            ("cc/runtime/a.c", first),
+        ]));
+        let why = "look is a function of crates/agent/src/a.c too".to_owned();
+        assert_eq!(found, [complaint("crates/agent/src/b.c", 4, why)]);
+    }
 
     fn pages(files: &[(&str, &str)]) -> Pages {
         let own = |(file, text): &(&str, &str)| ((*file).to_owned(), (*text).to_owned());

@@ -10,6 +10,7 @@
 //! | a page that code names exists, and the heading behind it | every source file |
 //! | modules use each other in no circle | every crate |
 //! | a public item is named somewhere else | all Rust |
+//! | functions of one program in C have different names | agent, runtime of `cc`, envelope |
 //! | the list at the head of `bench` has each of its commands | bench/src/lib.rs |
 //! | no file of tests over 600 lines | all Rust |
 //! | rustfmt has nothing to say | all Rust |
@@ -56,6 +57,7 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
     let mut pages = Pages::new();
     let mut complaints = Vec::new();
     let mut rust = Pages::new();
+    let mut c = Pages::new();
     let mut sources = Vec::new();
     let gone = Retired::read(&fs::read_to_string(root.join(GLOSSARY))?);
     if gone.0.is_empty() {
@@ -85,6 +87,8 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
         }
         if extension == "rs" {
             rust.insert(file.clone(), text.clone());
+        } else if matches!(extension, "c" | "h") {
+            c.insert(file.clone(), text.clone());
         }
     }
     for (file, text) in &sources {
@@ -94,6 +98,7 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
     complaints.extend(source::long_tests(&rust));
     complaints.extend(source::unnamed(&rust));
     complaints.extend(source::unlisted(&rust));
+    complaints.extend(source::shared_names(&c));
     complaints.extend(in_circles(root, &files)?);
     complaints.extend(format::rust(root, &files)?);
     complaints.extend(format::c(root, &files)?);

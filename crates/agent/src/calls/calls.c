@@ -90,14 +90,14 @@ void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *r)
 		sys0(NR_pause);
 }
 
-static const struct sf_sub *find(const struct sf_sub *t, u32 n, u32 command)
+static const struct sf_sub *find_calls(const struct sf_sub *t, u32 n, u32 command)
 {
 	for (u32 i = 0; i < n; i++)
 		if (t[i].command == command)
 			return &t[i];
 	return NULL;
 }
-#define FIND(t, c) find(t, sizeof(t) / sizeof *(t), c)
+#define FIND(t, c) find_calls(t, sizeof(t) / sizeof *(t), c)
 
 /* Socket options whose values are more than bytes. */
 static const struct sf_call *option(u32 nr, const u64 a[6], struct sf_call *own)
@@ -289,7 +289,7 @@ static int moves(u32 nr, const u64 a[6])
 }
 
 /* One datagram is all that comes by one call (recv(2), MSG_WAITALL). */
-static int is_stream(u64 fd)
+static int is_stream_calls(u64 fd)
 {
 	u32 type = 0, bytes = sizeof type;
 	return sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, (u64)&type, (u64)&bytes, 0) == 0 &&
@@ -351,7 +351,7 @@ static int is_cut_short(u32 nr, const u64 a[6], s64 r)
 		return 0;
 	if (nr == NR_recvmsg && (sf_alone() /* who has digested no header */ || ends_by_itself()))
 		return 0;
-	return (nr != NR_recvmsg && nr != NR_recvfrom) || is_stream(a[0]);
+	return (nr != NR_recvmsg && nr != NR_recvfrom) || is_stream_calls(a[0]);
 }
 
 /* What goes with the bytes of a message has gone with the first of them. */
@@ -490,7 +490,7 @@ static void bring_less(u32 nr, u64 call[7])
 }
 
 /* The call itself, until it has been made or a signal that is for the program comes first. */
-static s64 make(struct sf_event *e, u64 call[7], int limited)
+static s64 make_calls(struct sf_event *e, u64 call[7], int limited)
 {
 	s64 r;
 	for (;;) {
@@ -561,7 +561,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		G->wrote_before = me.wrote;
 		store(&G->wrote_seq, e->seq);
 	}
-	r = make(e, call, limited);
+	r = make_calls(e, call, limited);
 	if (unlikely(app.done_of_call) && nr == NR_recvmsg && me.slot == 0 && r > 0)
 		tell_of_message(a[1], &rest_message);
 	if (unlikely(try == SF_TRY_CHECK) && (r = sf_tried(nr, a, r)) == SF_WOULD_WAIT) {

@@ -121,7 +121,7 @@ struct asked {
 	u64 v[2];
 };
 
-static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+static enum sf_claim claim_entropy(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	struct asked *q = arg;
 	SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
@@ -133,13 +133,13 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	return SF_CLAIMED;
 }
 
-static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+static void agreed_entropy(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	(void)r, (void)arg;
 	SF_FLIP_POINT(e->seq, flip_voted, SF_T_VOTED);
 }
 
-static const struct sf_result *act(struct sf_event *e, void *arg)
+static const struct sf_result *act_entropy(struct sf_event *e, void *arg)
 {
 	struct asked *q = arg;
 	ask(q->kind, q->size, e->args, q->v);
@@ -154,7 +154,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	return res;
 }
 
-static void take(struct sf_event *e, const struct sf_result *done, void *arg)
+static void take_entropy(struct sf_event *e, const struct sf_result *done, void *arg)
 {
 	struct asked *q = arg;
 	(void)e;
@@ -162,7 +162,7 @@ static void take(struct sf_event *e, const struct sf_result *done, void *arg)
 	q->v[1] = done->aux;
 }
 
-static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+static int done_entropy(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	struct asked *q = arg;
 	(void)e, (void)res;
@@ -170,7 +170,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 	return 0;
 }
 
-static const struct sf_step entropy = { claim, agreed, act, take, done, 0 };
+static const struct sf_step entropy = { claim_entropy, agreed_entropy, act_entropy, take_entropy, done_entropy, 0 };
 
 static void on_entropy(struct sf_regs *r, u64 desc)
 {

@@ -55,7 +55,7 @@ static int self(u64 pid)
 }
 
 /* What a call shares with those that it replaces: its kind, and what of it. */
-static u64 kind_of(u32 nr, const u64 *a)
+static u64 kind_of_kept(u32 nr, const u64 *a)
 {
 	switch (nr) {
 	case NR_prctl:
@@ -88,11 +88,11 @@ static u64 kind_of(u32 nr, const u64 *a)
 	return nr;
 }
 
-static void forget(u64 kind)
+static void forget_kept(u64 kind)
 {
 	u32 to = 0;
 	for (u32 i = 0; i < K->calls; i++)
-		if (kind_of(K->call[i].nr, K->call[i].a) != kind)
+		if (kind_of_kept(K->call[i].nr, K->call[i].a) != kind)
 			K->call[to++] = K->call[i];
 	for (u32 i = to; i < K->calls; i++)
 		memset(&K->call[i], 0, sizeof K->call[i]);
@@ -101,7 +101,7 @@ static void forget(u64 kind)
 
 /* Notes a call; `from` is the argument that points to `n` bytes, or nowhere. */
 #define NOWHERE 5u
-static void note(u32 nr, const u64 a[5], u32 from, u64 n)
+static void note_kept(u32 nr, const u64 a[5], u32 from, u64 n)
 {
 	struct sf_kept_call c;
 	memset(&c, 0, sizeof c);
@@ -115,7 +115,7 @@ static void note(u32 nr, const u64 a[5], u32 from, u64 n)
 		}
 		c.bytes_n = (u32)n;
 	}
-	forget(kind_of(nr, c.a));
+	forget_kept(kind_of_kept(nr, c.a));
 	if (K->calls == SF_KEPT_CALLS) {
 		K->lost++;
 		return;
@@ -134,7 +134,7 @@ static void note_prctl(const u64 a[6])
 			store(&G->pdeathsig, app.pdeathsig);
 		}
 		break;
-	case 15: /* PR_SET_NAME */ note(NR_prctl, b, 1, 16); break;
+	case 15: /* PR_SET_NAME */ note_kept(NR_prctl, b, 1, 16); break;
 	case 4:
 	case 8:
 	case 24:
@@ -150,7 +150,7 @@ static void note_prctl(const u64 a[6])
 	case 0x59616d61:
 		/* DUMPABLE, KEEPCAPS, CAPBSET_DROP, SECUREBITS, TIMERSLACK, MCE_KILL, CHILD_SUBREAPER, NO_NEW_PRIVS,
 		 * THP_DISABLE, CAP_AMBIENT, SPECULATION_CTRL, IO_FLUSHER, PTRACER */
-		note(NR_prctl, b, NOWHERE, 0);
+		note_kept(NR_prctl, b, NOWHERE, 0);
 		break;
 	}
 }
@@ -355,7 +355,7 @@ static void note_timers(u32 nr, const u64 a[6], s64 ret)
 static void note_capabilities(const u64 a[6])
 {
 	/* Header and data lie apart: side by side here. */
-	note(NR_capset, a, 0, 8);
+	note_kept(NR_capset, a, 0, 8);
 	struct sf_kept_call *c = K->calls ? &K->call[K->calls - 1] : NULL;
 	if (!c || c->nr != NR_capset)
 		return;
@@ -377,53 +377,53 @@ static void note_calls(u32 nr, const u64 a[6])
 	case NR_setresuid:
 	case NR_setresgid:
 	case NR_setfsuid:
-	case NR_setfsgid: note(nr, a, NOWHERE, 0); break;
-	case NR_setgroups: note(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4); break;
+	case NR_setfsgid: note_kept(nr, a, NOWHERE, 0); break;
+	case NR_setgroups: note_kept(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4); break;
 	case NR_capset: note_capabilities(a); break;
 	case NR_prctl: note_prctl(a); break;
-	case NR_setrlimit: note(nr, a, 1, 16); break;
+	case NR_setrlimit: note_kept(nr, a, 1, 16); break;
 	case NR_prlimit64:
 		if (a[2] && self(a[0])) {
 			u64 b[5] = { a[1], a[1], a[2], 0, 0 }; /* the resource is the kind */
-			note(nr, b, 2, 16);
+			note_kept(nr, b, 2, 16);
 		}
 		break;
 	case NR_setpriority: /* PRIO_PROCESS */
 		if (a[0] == 0 && self(a[1]))
-			note(nr, a, NOWHERE, 0);
+			note_kept(nr, a, NOWHERE, 0);
 		break;
 	case NR_ioprio_set: /* IOPRIO_WHO_PROCESS */
 		if (a[0] == 1 && self(a[1]))
-			note(nr, a, NOWHERE, 0);
+			note_kept(nr, a, NOWHERE, 0);
 		break;
 	case NR_sched_setparam:
 		if (self(a[0]))
-			note(nr, a, 1, 4);
+			note_kept(nr, a, 1, 4);
 		break;
 	case NR_sched_setscheduler:
 		if (self(a[0]))
-			note(nr, a, 2, 4);
+			note_kept(nr, a, 2, 4);
 		break;
 	case NR_sched_setattr:
 		if (self(a[0]))
-			note(nr, a, 1, 48);
+			note_kept(nr, a, 1, 48);
 		break;
 	case NR_setpgid:
 		if (self(a[0]))
-			note(nr, a, NOWHERE, 0);
+			note_kept(nr, a, NOWHERE, 0);
 		break;
 	case NR_ioctl:
 		if ((u32)a[1] == TIOCSCTTY)
-			note(nr, a, NOWHERE, 0);
+			note_kept(nr, a, NOWHERE, 0);
 		break;
 	case NR_personality:
 		if ((u32)a[0] != 0xffffffffu)
-			note(nr, a, NOWHERE, 0);
+			note_kept(nr, a, NOWHERE, 0);
 		break;
 	case NR_setsid:
 	case NR_mlockall:
 	case NR_munlockall:
-	case NR_set_robust_list: note(nr, a, NOWHERE, 0); break;
+	case NR_set_robust_list: note_kept(nr, a, NOWHERE, 0); break;
 	}
 }
 

@@ -106,7 +106,7 @@ static void limit(enum unit unit, u32 arg, u64 left_to)
 }
 
 /* Which argument is a relative limit. */
-static void find(u32 nr, const u64 *a)
+static void find_wait(u32 nr, const u64 *a)
 {
 	w.unit = NONE;
 	w.rest_to = 0;
@@ -175,7 +175,7 @@ void sf_limit_begin(u64 seq, u32 nr, u64 call[7])
 {
 	u64 *a = call + 1;
 	int again = G->begun == seq;
-	find(nr, a);
+	find_wait(nr, a);
 	if (w.unit == NONE)
 		return;
 	w.total = read(a);
@@ -236,7 +236,7 @@ u32 sf_waits_early(u32 nr, const u64 a[6])
 	case NR_epoll_wait: break;
 	default: return 0;
 	}
-	find(nr, call + 1);
+	find_wait(nr, call + 1);
 	const int waits = w.unit == NONE || (!sleeps && without_limit(call + 1)) || read(call + 1);
 	w.unit = NONE;
 	return mask || !waits ? 0 : sf_waits[nr & 511];

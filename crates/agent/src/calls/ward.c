@@ -172,7 +172,7 @@ void sf_ward_names(struct sf_siginfo *i)
 }
 
 /* A number that the program gives, as the kernel knows this leader's child. */
-static u64 as_child(u64 pid)
+static u64 as_child_ward(u64 pid)
 {
 	struct sf_ward *w = (s32)pid > 1 ? adopted((s32)pid, 0) : NULL;
 	return w ? (u64)w->proxy : pid;
@@ -261,9 +261,9 @@ void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6])
 	memset(owed, 0, sizeof owed);
 	to[nr == NR_wait4 ? 1 : 2] = nr == NR_wait4 ? (u64)&own.status : (u64)&own.info;
 	if (nr == NR_wait4)
-		to[0] = as_child(a[0]);
+		to[0] = as_child_ward(a[0]);
 	else if (a[0] == P_PID)
-		to[1] = as_child(a[1]);
+		to[1] = as_child_ward(a[1]);
 }
 
 /* Whether a child's end is to stay unknown. */

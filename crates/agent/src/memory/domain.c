@@ -253,7 +253,7 @@ void sf_baton_is_of(u32 slot)
 	me.courteous = 0;
 }
 
-static void hold(u64 ticket)
+static void hold_domain(u64 ticket)
 {
 	me.ticket = ticket;
 	me.holds = 1;
@@ -267,12 +267,12 @@ static void hold(u64 ticket)
 #define IPC_CREAT 01000u
 #define SHM_NORESERVE 010000u
 
-static u64 up(u64 n)
+static u64 up_domain(u64 n)
 {
 	return (n + PAGE - 1) & ~(PAGE - 1);
 }
 
-static int failed(s64 r)
+static int failed_domain(s64 r)
 {
 	return (u64)r > -4096ull;
 }
@@ -306,7 +306,7 @@ u64 sf_domain_id(void)
 	return load(&D->id);
 }
 
-static void add(u64 start, u64 end, u32 prot, u32 real)
+static void add_domain(u64 start, u64 end, u32 prot, u32 real)
 {
 	if (app.segments == SF_SEGMENTS_MAX) {
 		app.segments_lost = 1;
@@ -315,7 +315,7 @@ static void add(u64 start, u64 end, u32 prot, u32 real)
 	app.segment[app.segments++] = (struct sf_segment){ start, end, 0, 0, prot, real };
 }
 
-static void cut(u64 at)
+static void cut_domain(u64 at)
 {
 	for (u32 i = 0, n = app.segments; i < n; i++) {
 		struct sf_segment *s = &app.segment[i];
@@ -331,10 +331,10 @@ static void cut(u64 at)
 	}
 }
 
-static void forget(u64 lo, u64 hi)
+static void forget_domain(u64 lo, u64 hi)
 {
-	cut(lo);
-	cut(hi);
+	cut_domain(lo);
+	cut_domain(hi);
 	for (u32 i = 0; i < app.segments;) {
 		const struct sf_segment *s = &app.segment[i];
 		if (s->start < lo || s->end > hi) {
@@ -348,11 +348,11 @@ static void forget(u64 lo, u64 hi)
 
 static void moved(const u64 a[6], u64 to)
 {
-	u64 lo = a[0], hi = up(a[0] + a[1]), new = up(a[2]);
+	u64 lo = a[0], hi = up_domain(a[0] + a[1]), new = up_domain(a[2]);
 	for (u32 i = 0; i < app.segments; i++) {
 		struct sf_segment *s = &app.segment[i];
 		if (!a[1] && s->real && s->start <= lo && lo < s->end) { /* a second mapping of it (mremap(2)) */
-			add(to, to + new, s->prot, 1);
+			add_domain(to, to + new, s->prot, 1);
 			return;
 		}
 		if (s->start >= hi || s->end <= lo)
@@ -374,29 +374,29 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 	switch (nr) {
 	case NR_mmap:
 		if (a[3] & MAP_FIXED)
-			forget((u64)ret, (u64)ret + up(a[1]));
+			forget_domain((u64)ret, (u64)ret + up_domain(a[1]));
 		if (sf_shared_is_segment(&file)) {
-			add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, SF_BY_NAME);
+			add_domain((u64)ret, (u64)ret + up_domain(a[1]), a[2] & 7, SF_BY_NAME);
 			app.segment[app.segments - 1].dev = file.dev;
 			app.segment[app.segments - 1].ino = file.ino;
 			enters_domain();
 		} else if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
-			add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, 0);
+			add_domain((u64)ret, (u64)ret + up_domain(a[1]), a[2] & 7, 0);
 		break;
-	case NR_munmap: forget(a[0], a[0] + up(a[1])); break;
+	case NR_munmap: forget_domain(a[0], a[0] + up_domain(a[1])); break;
 	case NR_mprotect:
 	case NR_pkey_mprotect:
 		if (!app.segments)
 			break;
-		cut(a[0]);
-		cut(a[0] + up(a[1]));
+		cut_domain(a[0]);
+		cut_domain(a[0] + up_domain(a[1]));
 		for (u32 i = 0; i < app.segments; i++)
-			if (app.segment[i].start >= a[0] && app.segment[i].end <= a[0] + up(a[1]))
+			if (app.segment[i].start >= a[0] && app.segment[i].end <= a[0] + up_domain(a[1]))
 				app.segment[i].prot = a[2] & 7;
 		break;
 	case NR_mremap:
 		if (a[3] & MREMAP_FIXED)
-			forget((u64)ret, (u64)ret + up(a[2]));
+			forget_domain((u64)ret, (u64)ret + up_domain(a[2]));
 		moved(a, (u64)ret);
 		break;
 	}
@@ -406,8 +406,8 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 void sf_domain_named(const u64 a[6], s64 ret)
 {
 	if (a[3] & MAP_FIXED)
-		forget((u64)ret, (u64)ret + up(a[1]));
-	add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, SF_BY_NAME);
+		forget_domain((u64)ret, (u64)ret + up_domain(a[1]));
+	add_domain((u64)ret, (u64)ret + up_domain(a[1]), a[2] & 7, SF_BY_NAME);
 	enters_domain();
 }
 
@@ -425,7 +425,7 @@ int sf_domain_word(u64 at)
 	return app.segments && in_segment(at, 4);
 }
 
-static int is_zero(const u64 *p)
+static int is_zero_domain(const u64 *p)
 {
 	for (u32 i = 0; i < PAGE / 8; i++)
 		if (p[i])
@@ -438,7 +438,7 @@ static void copy_page(u64 to, u64 from)
 {
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
-		if (!is_zero((const u64 *)from))
+		if (!is_zero_domain((const u64 *)from))
 			memcpy((void *)to, (const void *)from, PAGE);
 	}
 	me.guard = NULL;
@@ -449,7 +449,7 @@ static void copy_page(u64 to, u64 from)
 static s64 common(u64 at, u64 len)
 {
 	s64 id = sys3(NR_shmget, 0 /* IPC_PRIVATE */, len, IPC_CREAT | SHM_NORESERVE | 0600);
-	if (failed(id))
+	if (failed_domain(id))
 		return id;
 	s64 r = sys3(NR_shmat, id, at, 0);
 	sys3(NR_shmctl, id, IPC_RMID, 0);
@@ -461,16 +461,16 @@ static s64 share(const struct sf_segment *s)
 {
 	const u64 len = s->end - s->start;
 	s64 to = common(0, len);
-	if (failed(to))
+	if (failed_domain(to))
 		return to;
 	if (!(s->prot & PROT_READ))
 		sys3(NR_mprotect, s->start, len, s->prot | PROT_READ);
 	for (u64 at = 0; at < len; at += PAGE)
 		copy_page((u64)to + at, s->start + at);
 	s64 r = sf_sys(NR_mremap, (u64)to, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, s->start, 0);
-	if (!failed(r) && s->prot != (PROT_READ | PROT_WRITE))
+	if (!failed_domain(r) && s->prot != (PROT_READ | PROT_WRITE))
 		r = sys3(NR_mprotect, s->start, len, s->prot);
-	return failed(r) ? r : 0;
+	return failed_domain(r) ? r : 0;
 }
 
 /* ---- System V ---- */
@@ -513,12 +513,12 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 	}
 	if (!m)
 		return -EINVAL;
-	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) : common((u64)forced, up(m->bytes));
-	if (!failed(r) && me.slot != 0 && prot == PROT_READ && failed(sys3(NR_mprotect, r, up(m->bytes), prot)))
+	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) : common((u64)forced, up_domain(m->bytes));
+	if (!failed_domain(r) && me.slot != 0 && prot == PROT_READ && failed_domain(sys3(NR_mprotect, r, up_domain(m->bytes), prot)))
 		r = -ENOMEM;
-	if (failed(r))
+	if (failed_domain(r))
 		return r;
-	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + up(m->bytes), OF_SYSV, 0, prot, 1 };
+	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + up_domain(m->bytes), OF_SYSV, 0, prot, 1 };
 	enters_domain();
 	return r;
 }
@@ -531,7 +531,7 @@ s64 sf_domain_detach(const u64 a[6])
 			continue;
 		s64 r = me.slot == 0 ? sys1(NR_shmdt, a[0]) : sys2(NR_munmap, s.start, s.end - s.start);
 		if (!r)
-			forget(s.start, s.end);
+			forget_domain(s.start, s.end);
 		return r;
 	}
 	return -EINVAL;
@@ -565,7 +565,7 @@ struct turn {
 	int accepts;      /* ... or a connection is accepted, which another process may take first */
 };
 
-static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+static enum sf_claim claim_domain(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	const struct turn *t = arg;
 	(void)r;
@@ -575,7 +575,7 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	return SF_CLAIMED;
 }
 
-static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+static void agreed_domain(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	const struct turn *t = arg;
 	(void)e, (void)r;
@@ -595,7 +595,7 @@ static int is_regular(s32 fd)
 }
 
 /* The leader waits without the baton. 0: the launcher's word. */
-static int is_ready(struct sf_event *e, struct turn *t)
+static int is_ready_domain(struct sf_event *e, struct turn *t)
 {
 	s64 flags = sys3(NR_fcntl, t->poll.fd, 3 /* F_GETFL */, 0);
 	if (flags < 0 || (flags & O_NONBLOCK) || (t->flags & MSG_DONTWAIT) || is_regular(t->poll.fd))
@@ -623,7 +623,7 @@ static int is_ready(struct sf_event *e, struct turn *t)
 	}
 }
 
-static const struct sf_result *act(struct sf_event *e, void *arg)
+static const struct sf_result *act_domain(struct sf_event *e, void *arg)
 {
 	struct turn *t = arg;
 	u64 ticket = 0;
@@ -633,7 +633,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 		sf_end(SF_E_REFUSED, SF_NR_SPAWN_SHARED, 0, me.regs);
 	if (t->what == OWN && !sf_shared_may_join(&table, &bytes, 1))
 		bytes = 0;
-	if (t->what == READY && !is_ready(e, t))
+	if (t->what == READY && !is_ready_domain(e, t))
 		return NULL;
 	if (t->what == BATON && !take_ticket(&ticket))
 		return NULL;
@@ -647,7 +647,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	return res;
 }
 
-static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+static int done_domain(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	struct turn *t = arg;
 	(void)e;
@@ -658,7 +658,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 			is_taken(res->aux);
 		if (me.slot != 0)
 			wait_for_turn(res->aux);
-		hold(res->aux);
+		hold_domain(res->aux);
 		return 0;
 	}
 	if (t->what == OWN && !res->out_len)
@@ -679,7 +679,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 	return 0;
 }
 
-static const struct sf_step turns = { claim, agreed, act, NULL, done, 0 };
+static const struct sf_step turns = { claim_domain, agreed_domain, act_domain, NULL, done_domain, 0 };
 
 /* On the way back to the program. Where no thread runs, signals wait for the next event. */
 void sf_baton(struct sf_regs *r)
@@ -809,7 +809,7 @@ static int touches(const struct sf_call *c, u32 nr, const u64 a[6])
 	return 0;
 }
 
-static int sends(u32 nr)
+static int sends_domain(u32 nr)
 {
 	switch (nr) {
 	case NR_write:
@@ -903,7 +903,7 @@ static int of_a_segment(s64 fd, u32 nr)
 	return 0;
 }
 
-static u64 length(u32 nr, const u64 a[6])
+static u64 length_domain(u32 nr, const u64 a[6])
 {
 	u64 at = a[1], n = a[2], v[2], h[7] = { 0 }, sum = 0;
 	switch (nr) {
@@ -931,12 +931,12 @@ static u64 length(u32 nr, const u64 a[6])
  * call again. While other threads could go on it is only tried (try.c), and does not wait. */
 int sf_domain_ready(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
-	struct turn t = { .what = READY, .poll = { (s32)a[0], sends(nr) ? POLLOUT : POLLIN, 0 } };
+	struct turn t = { .what = READY, .poll = { (s32)a[0], sends_domain(nr) ? POLLOUT : POLLIN, 0 } };
 	struct sf_event e;
-	if (me.ready == me.next || !(sends(nr) || receives(nr)) || (app.threads > 1 && sf_threads_may_wake()) || !touches(c, nr, a))
+	if (me.ready == me.next || !(sends_domain(nr) || receives(nr)) || (app.threads > 1 && sf_threads_may_wake()) || !touches(c, nr, a))
 		return 0;
 	t.flags = nr == NR_sendto || nr == NR_recvfrom ? a[3] : nr == NR_sendmsg || nr == NR_recvmsg ? a[2] : 0;
-	t.bytes = length(nr, a);
+	t.bytes = length_domain(nr, a);
 	t.accepts = accepts(nr);
 	sf_event(&e, r, &turns, &t);
 	sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
@@ -966,7 +966,7 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r); /* the kernel would store numbers of processes */
 	if (!touches(c, nr, a))
 		sf_baton_give();
-	else if (c->handler == SF_H_open ? me.slot == 0 && opens_at_leisure(nr, a) : !sends(nr) && !receives(nr))
+	else if (c->handler == SF_H_open ? me.slot == 0 && opens_at_leisure(nr, a) : !sends_domain(nr) && !receives(nr))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r);
 	/* Else it is kept: sf_domain_ready. */
 }

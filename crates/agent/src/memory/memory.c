@@ -37,7 +37,7 @@ static s64 raw(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	return sf_sys(nr, a, b, c, d, e, f);
 }
 
-static int failed(s64 r)
+static int failed_memory(s64 r)
 {
 	return (u64)r > -4096ull;
 }
@@ -72,12 +72,12 @@ static void stand_together(void)
 		byte++;
 	if (sf_alone() || !G->allowed[byte] || times == TOGETHER_TIMES)
 		return;
-	if (!me.together_until && failed(sf_sys(NR_sched_getaffinity, 0, sizeof own_cores, (u64)own_cores, 0, 0, 0)))
+	if (!me.together_until && failed_memory(sf_sys(NR_sched_getaffinity, 0, sizeof own_cores, (u64)own_cores, 0, 0, 0)))
 		return;
 	u8 one[sizeof own_cores];
 	memset(one, 0, sizeof one);
 	one[byte] = G->allowed[byte] & (u8)-G->allowed[byte];
-	if (failed(sf_sys(NR_sched_setaffinity, 0, sizeof one, (u64)one, 0, 0, 0)))
+	if (failed_memory(sf_sys(NR_sched_setaffinity, 0, sizeof one, (u64)one, 0, 0, 0)))
 		return;
 	times++;
 	me.together_until = me.next + TOGETHER_CALLS;
@@ -112,7 +112,7 @@ void sf_code_traps(int yes)
 /* ENODEV where the processor has no such switch: cpuid then runs unseen (arch_prctl(2)). */
 void sf_cpuid_faults(int yes)
 {
-	cpuid_runs = failed(sf_sys(NR_arch_prctl, 0x1012 /* ARCH_CPUID_SET */, !yes, 0, 0, 0, 0));
+	cpuid_runs = failed_memory(sf_sys(NR_arch_prctl, 0x1012 /* ARCH_CPUID_SET */, !yes, 0, 0, 0, 0));
 }
 
 void sf_tsc_faults(int yes)
@@ -158,7 +158,7 @@ static s64 advise(const u64 a[6])
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 
-static u64 hex(const char **p)
+static u64 hex_memory(const char **p)
 {
 	u64 v = 0;
 	for (;; (*p)++) {
@@ -179,7 +179,7 @@ static s64 lock_current(u32 flags)
 	static char text[8192];
 	s64 fd = raw(2 /* open */, (u64) "/proc/self/maps", 0, 0, 0, 0, 0), r = 0;
 	u64 have = 0;
-	if (failed(fd))
+	if (failed_memory(fd))
 		return fd;
 	for (;;) {
 		s64 n = raw(0, (u64)fd, (u64)text + have, sizeof text - 1 - have, 0, 0, 0);
@@ -191,9 +191,9 @@ static s64 lock_current(u32 flags)
 			if (text[at] != '\n')
 				continue;
 			const char *p = text + line;
-			u64 from = hex(&p);
+			u64 from = hex_memory(&p);
 			p++;
-			u64 to = hex(&p);
+			u64 to = hex_memory(&p);
 			line = at + 1;
 			if ((from < SF_OWN_END && to > SF_BASE) || from >> 47)
 				continue;
@@ -238,7 +238,7 @@ s64 sf_mlockall(u64 flags)
 
 static u64 heap_end; /* the kernel's break while it is ahead, otherwise 0 */
 
-static u64 up(u64 a, u64 to)
+static u64 up_memory(u64 a, u64 to)
 {
 	return (a + to - 1) & -to;
 }
@@ -250,8 +250,8 @@ static u64 kernel_break(u64 to)
 
 static u64 ahead_of(u64 to)
 {
-	int small = to <= up(app.brk_start, HUGE_PAGE) || to - app.brk_start < AHEAD_MIN;
-	return !(G->options & SF_O_HUGE) || app.heap_plain || small ? to : up(to, HUGE_PAGE);
+	int small = to <= up_memory(app.brk_start, HUGE_PAGE) || to - app.brk_start < AHEAD_MIN;
+	return !(G->options & SF_O_HUGE) || app.heap_plain || small ? to : up_memory(to, HUGE_PAGE);
 }
 
 static u64 grow(u64 from, u64 to, u64 want)
@@ -260,7 +260,7 @@ static u64 grow(u64 from, u64 to, u64 want)
 	if (to <= end)
 		return to;
 	if (want > to && kernel_break(want) == want) {
-		u64 huge = up(app.brk_start, HUGE_PAGE);
+		u64 huge = up_memory(app.brk_start, HUGE_PAGE);
 		raw(NR_madvise, huge, want - huge, MADV_HUGEPAGE, 0, 0, 0);
 		heap_end = want;
 		return to;
@@ -277,7 +277,7 @@ static u64 shrink(u64 from, u64 to, u64 want)
 	u64 end = heap_end ? heap_end : from;
 	if (want < end && kernel_break(want) == want)
 		end = want;
-	u64 low = up(to, 4096), high = up(from, 4096) < end ? up(from, 4096) : end;
+	u64 low = up_memory(to, 4096), high = up_memory(from, 4096) < end ? up_memory(from, 4096) : end;
 	if (low < high)
 		memset((void *)low, 0, high - low);
 	heap_end = end > to ? end : 0;
@@ -323,7 +323,7 @@ void sf_heap_settle(u32 nr, const u64 a[6])
 /* In a leader that was made anew: the winner's break, and where its heap ends. */
 void sf_heap_is(u64 brk, u64 end)
 {
-	heap_end = end > up(brk, 4096) ? end : 0;
+	heap_end = end > up_memory(brk, 4096) ? end : 0;
 }
 
 /* What mmap(2) takes beside MAP_PRIVATE. The kernel is asked with anything else as it is, and refuses. */
@@ -359,15 +359,15 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
 		else
 			r = raw(NR_mmap, ours ? 0 : a[0], a[1], a[2], flags, a[4], a[5]);
-		if (!failed(r) && (flags & MAP_FIXED))
-			forget_traps((u64)r, up(a[1], 4096));
-		if (!failed(r) && touches_agent((u64)r, a[1])) {
+		if (!failed_memory(r) && (flags & MAP_FIXED))
+			forget_traps((u64)r, up_memory(a[1], 4096));
+		if (!failed_memory(r) && touches_agent((u64)r, a[1])) {
 			raw(NR_munmap, (u64)r, a[1], 0, 0, 0, 0);
 			return -ENOMEM;
 		}
-		if (!failed(r) && !(flags & MAP_ANONYMOUS) && !(a[2] & PROT_EXEC))
+		if (!failed_memory(r) && !(flags & MAP_ANONYMOUS) && !(a[2] & PROT_EXEC))
 			sf_privatise((u64)r, ((u64)r + a[1] + 4095) & ~4095ull, a[2], 1);
-		if (!failed(r) && (flags & MAP_ANONYMOUS)) {
+		if (!failed_memory(r) && (flags & MAP_ANONYMOUS)) {
 			want_huge((u64)r, a[1]);
 			if (a[2] & PROT_EXEC)
 				code_appears();
@@ -382,7 +382,7 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 		else
 			r = raw(NR_mremap, a[0], a[1], a[2], forced ? a[3] & ~(u64)(a[3] & MREMAP_FIXED ? 0 : MREMAP_MAYMOVE) : a[3], a[4],
 				0);
-		if (!failed(r))
+		if (!failed_memory(r))
 			want_huge((u64)r, a[2]);
 		return r;
 	case NR_brk: app.brk_now = move_break(a[0]); return (s64)app.brk_now;
@@ -395,7 +395,7 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 			code_appears();
 		r = raw(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 		if (nr == NR_munmap && r == 0)
-			forget_traps(a[0], up(a[1], 4096));
+			forget_traps(a[0], up_memory(a[1], 4096));
 		return r;
 	}
 }
@@ -411,14 +411,14 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	if (unlikely(G->options & SF_O_PAIR) && unlikely(sf_pair_maps(nr, a)) && !fixed) {
 		r = raw(NR_mmap, forced ? (u64)forced : a[0], a[1], a[2], forced && !(a[3] & MAP_FIXED) ? a[3] | MAP_FIXED_NOREPLACE : a[3],
 			a[4], a[5]);
-		if (!failed(r))
+		if (!failed_memory(r))
 			sf_domain_named(a, r);
 		return r;
 	}
 	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed))
 		r = sf_shared_mmap(a, forced);
 	if (r != SF_SHARED_PLAIN) {
-		if ((app.segments || sf_shared_is_segment(NULL)) && !failed(r))
+		if ((app.segments || sf_shared_is_segment(NULL)) && !failed_memory(r))
 			sf_domain_changed(nr, a, r);
 		return r;
 	}
@@ -426,11 +426,11 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	if (unlikely(app.maps) && me.slot == 0 && (r = sf_shared_allows(nr, a)) < 0)
 		return r;
 	r = memory_call(nr, a, forced);
-	if (likely(!failed(r)) && unlikely(app.segments || (nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))))
+	if (likely(!failed_memory(r)) && unlikely(app.segments || (nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))))
 		sf_domain_changed(nr, a, r);
-	if (unlikely(zero) && !failed(r))
+	if (unlikely(zero) && !failed_memory(r))
 		sf_domain_changed(nr, (const u64[6]){ a[0], a[1], a[2], a[3] | MAP_ANONYMOUS, a[4], a[5] }, r);
-	return likely(!app.maps) || failed(r) ? r : sf_shared_changed(nr, a, r);
+	return likely(!app.maps) || failed_memory(r) ? r : sf_shared_changed(nr, a, r);
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words

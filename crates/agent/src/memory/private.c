@@ -12,7 +12,7 @@
 
 #define PAGE 4096ull
 
-static int is_zero(const u64 *page)
+static int is_zero_private(const u64 *page)
 {
 	for (u64 i = 0; i < PAGE / 8; i++)
 		if (page[i])
@@ -32,7 +32,7 @@ static s64 copy_piece(u64 from, u64 to, u64 prot)
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
 		for (; done < n; done += PAGE)
-			if (!is_zero((const u64 *)(from + done))) /* else a hole takes no memory */
+			if (!is_zero_private((const u64 *)(from + done))) /* else a hole takes no memory */
 				memcpy((void *)(SF_STAGE + done), (void *)(from + done), PAGE);
 	}
 	me.guard = NULL;
@@ -141,7 +141,7 @@ void sf_privatise(u64 from, u64 to, u64 prot, int file)
 	me.poison = 1;
 }
 
-static u64 hex(const u8 **p)
+static u64 hex_private(const u8 **p)
 {
 	u64 v = 0;
 	for (;; (*p)++) {
@@ -163,13 +163,13 @@ struct mapping {
 static int parse(const u8 *p, const u8 *end, struct mapping *m)
 {
 	int kernel = 0;
-	m->from = hex(&p);
+	m->from = hex_private(&p);
 	p++;
-	m->to = hex(&p);
+	m->to = hex_private(&p);
 	m->prot = (p[1] == 'r') | (p[2] == 'w') << 1 | (p[3] == 'x') << 2;
 	int private = p[4] == 'p';
 	p += 6;
-	hex(&p), p++, hex(&p), p++, hex(&p), p++;
+	hex_private(&p), p++, hex_private(&p), p++, hex_private(&p), p++;
 	m->file = *p != '0';
 	for (; p < end; p++)
 		kernel |= *p == '[' && p[1] == 'v'; /* [vdso], [vvar], [vsyscall] */

@@ -27,7 +27,7 @@
 /* Compared at the end of each call, at some 60 ns a page: 1 us is what a rendezvous costs. */
 #define PAGES_MAX 16u
 
-static u64 window(const struct sf_map *m, u64 page)
+static u64 window_settle(const struct sf_map *m, u64 page)
 {
 	return m->ref + (page - m->start) + (SF_WINDOWS - SF_REFS);
 }
@@ -81,7 +81,7 @@ static int equal(const u64 *x, const u64 *y)
 /* Leader, after a write-back of this page: whether others have stored to it as well. */
 int sf_settle_differs(const struct sf_map *m, u64 page)
 {
-	return (m->flags & SF_M_SETTLED) && !equal((const u64 *)window(m, page), (const u64 *)page);
+	return (m->flags & SF_M_SETTLED) && !equal((const u64 *)window_settle(m, page), (const u64 *)page);
 }
 
 static u32 due(void)
@@ -95,7 +95,7 @@ static u32 due(void)
 		if (m->flags & SF_M_FRESH)
 			return SF_R_SETTLE;
 		for (u64 page = m->start; page < m->end; page += PAGE)
-			if (!equal((const u64 *)window(m, page), ref_of(m, page)))
+			if (!equal((const u64 *)window_settle(m, page), ref_of(m, page)))
 				return SF_R_SETTLE;
 	}
 	return 0;
@@ -121,7 +121,7 @@ void sf_settle_written(const struct sf_map *m, u64 page)
 }
 
 /* The file holds `now`. */
-static void take(const struct sf_map *m, u64 page, const u64 *now)
+static void take_settle(const struct sf_map *m, u64 page, const u64 *now)
 {
 	static u64 was[PAGE / 8];
 	u64 *ref = ref_of(m, page), *view = (u64 *)page;
@@ -148,7 +148,7 @@ struct news {
 	u64 bytes[PAGE / 8];
 };
 
-static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+static enum sf_claim claim_settle(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	(void)r, (void)arg;
 	me.own_event = 1;
@@ -157,20 +157,20 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	return SF_CLAIMED;
 }
 
-static int look(struct news *n, const struct sf_map *m, u64 page)
+static int look_settle(struct news *n, const struct sf_map *m, u64 page)
 {
 	volatile int there = 0;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
 		n->page = page;
-		memcpy(n->bytes, (const void *)window(m, page), PAGE);
+		memcpy(n->bytes, (const void *)window_settle(m, page), PAGE);
 		there = 1;
 	}
 	me.guard = NULL;
 	return there && ((m->flags & SF_M_FRESH) || !equal(n->bytes, ref_of(m, page)));
 }
 
-static const struct sf_result *act(struct sf_event *e, void *arg)
+static const struct sf_result *act_settle(struct sf_event *e, void *arg)
 {
 	static struct news news;
 	struct sf_result *res = sf_result_begin(e, 0);
@@ -178,28 +178,28 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	for (u32 i = 0; i < app.maps; i++) {
 		const struct sf_map *m = &app.map[i];
 		for (u64 page = m->start; (m->flags & SF_M_SETTLED) && page < m->end; page += PAGE)
-			if (look(&news, m, page))
+			if (look_settle(&news, m, page))
 				sf_result_bytes(res, &news, sizeof news);
 	}
 	sf_result_end(res);
 	return res;
 }
 
-static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+static int done_settle(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	const struct news *n = (const void *)(PAYLOAD + res->out_off);
 	(void)e, (void)arg;
 	for (u32 k = res->out_len / sizeof *n; k--; n++)
 		for (u32 i = 0; i < app.maps; i++)
 			if ((app.map[i].flags & SF_M_SETTLED) && app.map[i].start <= n->page && n->page < app.map[i].end)
-				take(&app.map[i], n->page, n->bytes);
+				take_settle(&app.map[i], n->page, n->bytes);
 	for (u32 i = 0; i < app.maps; i++)
 		app.map[i].flags &= ~SF_M_FRESH;
 	return 0;
 }
 
-static const struct sf_step settles = { claim, NULL, act, NULL, done, 0 };
-static const struct sf_step settles_there = { claim, NULL, act, NULL, done, 1 };
+static const struct sf_step settles = { claim_settle, NULL, act_settle, NULL, done_settle, 0 };
+static const struct sf_step settles_there = { claim_settle, NULL, act_settle, NULL, done_settle, 1 };
 
 /* The event after a result marked SF_R_SETTLE. */
 void sf_settle(struct sf_regs *r)

@@ -114,17 +114,17 @@ static struct dirty {
 	struct sf_hash hash;
 } dirty[BATCH];
 
-static u64 up(u64 n)
+static u64 up_shared(u64 n)
 {
 	return (n + PAGE - 1) & ~(PAGE - 1);
 }
 
-static int failed(s64 r)
+static int failed_shared(s64 r)
 {
 	return (u64)r > -4096ull;
 }
 
-static u64 window(u64 ref)
+static u64 window_shared(u64 ref)
 {
 	return ref + (SF_WINDOWS - SF_REFS);
 }
@@ -153,7 +153,7 @@ static void recount(void)
 }
 
 /* First place for `len` bytes of refs that no mapping uses: equal in all replicas. */
-static u64 place(u64 len)
+static u64 place_shared(u64 len)
 {
 	u64 at = SF_REFS;
 	for (u32 i = 0; i < app.maps; i++) {
@@ -210,7 +210,7 @@ static void unmap_own(const struct sf_map *m, u64 from, u64 to)
 	u64 at = m->ref + (from - m->start);
 	sys2(NR_munmap, at, to - from);
 	if (me.slot == 0)
-		sys2(NR_munmap, window(at), to - from);
+		sys2(NR_munmap, window_shared(at), to - from);
 }
 
 static void begin_at(struct sf_map *m, u64 start)
@@ -222,7 +222,7 @@ static void begin_at(struct sf_map *m, u64 start)
 }
 
 /* Cuts mappings so that none reaches across `at`. */
-static void cut(u64 at)
+static void cut_shared(u64 at)
 {
 	for (u32 i = 0, n = app.maps; i < n; i++) {
 		struct sf_map *m = &app.map[i];
@@ -237,10 +237,10 @@ static void cut(u64 at)
 }
 
 /* [lo, hi) of the program's memory is no longer what it was. */
-static void forget(u64 lo, u64 hi)
+static void forget_shared(u64 lo, u64 hi)
 {
-	cut(lo);
-	cut(hi);
+	cut_shared(lo);
+	cut_shared(hi);
 	for (u32 i = 0; i < app.maps;) {
 		struct sf_map m = app.map[i];
 		if (m.start < lo || m.end > hi) {
@@ -302,7 +302,7 @@ static u32 owned(s64 pagemap, u64 *from, u64 to, struct page_region *run, u32 ro
 	return n;
 }
 
-static void digest(const struct sf_map *m, u64 at, const void *bytes, struct sf_hash *h)
+static void digest_shared(const struct sf_map *m, u64 at, const void *bytes, struct sf_hash *h)
 {
 	u64 offset = m->offset + (at - m->start);
 	*h = (struct sf_hash){ offset ^ m->ino, sf_mix(offset, m->dev) };
@@ -321,7 +321,7 @@ static int differs(const struct sf_map *m, u64 page, struct sf_hash *h)
 		while (i < PAGE / 8 && x[i] == y[i])
 			i++;
 		if (i < PAGE / 8) {
-			digest(m, page, x, h);
+			digest_shared(m, page, x, h);
 			d = 1;
 		}
 	}
@@ -329,7 +329,7 @@ static int differs(const struct sf_map *m, u64 page, struct sf_hash *h)
 	return d;
 }
 
-static void drop(u64 from, u64 to)
+static void drop_shared(u64 from, u64 to)
 {
 	if (from < to && sys3(NR_madvise, from, to - from, MADV_DONTNEED) < 0)
 		sys3(NR_madvise, from, to - from, MADV_DONTNEED_LOCKED);
@@ -364,7 +364,7 @@ static u32 collect(const struct part *p, struct scan *at, struct sf_hash *sum)
 					if (!differs(m, page, &d->hash))
 						continue;
 					if (!keep)
-						drop(same, page); /* stores that changed nothing */
+						drop_shared(same, page); /* stores that changed nothing */
 					same = page + PAGE;
 					d->page = page;
 					d->map = at->map;
@@ -373,7 +373,7 @@ static u32 collect(const struct part *p, struct scan *at, struct sf_hash *sum)
 					sum->b = sf_mix(sum->b, d->hash.b);
 				}
 				if (!keep)
-					drop(same, page);
+					drop_shared(same, page);
 				if (n == BATCH)
 					from = page;
 			}
@@ -434,7 +434,7 @@ static void snapshot_ends(void)
 static void keep_old(const struct sf_map *m, u64 page)
 {
 	static u64 since, kept[1024];
-	u64 at = window(m->ref) + (page - m->start), *slot = &kept[at / PAGE % 1024];
+	u64 at = window_shared(m->ref) + (page - m->start), *slot = &kept[at / PAGE % 1024];
 	if (!(G->options & SF_O_RETAIN) || G->snapshot_broken)
 		return;
 	if (since != G->snapshot_seq) {
@@ -532,12 +532,12 @@ static enum written write_dirty(u32 n)
 		struct sf_hash h;
 		if (sf_user_bytes(copy, dirty[i].page, PAGE) < 0)
 			continue; /* others made the file shorter: the page is gone, and its place */
-		digest(m, dirty[i].page, copy, &h);
+		digest_shared(m, dirty[i].page, copy, &h);
 		if (h.a != dirty[i].hash.a || h.b != dirty[i].hash.b) {
 			how = CHANGED;
 			continue;
 		}
-		u64 at = window(m->ref) + (dirty[i].page - m->start);
+		u64 at = window_shared(m->ref) + (dirty[i].page - m->start);
 		if (at - open >= len) {
 			u32 last = i;
 			while (last + 1 < n && dirty[last + 1].map == dirty[i].map)
@@ -562,7 +562,7 @@ struct writing {
 	u32 n;
 };
 
-static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+static enum sf_claim claim_shared(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	struct writing *w = arg;
 	(void)r;
@@ -583,13 +583,13 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	return SF_CLAIMED;
 }
 
-static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+static void agreed_shared(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	(void)r, (void)arg;
 	SF_FLIP_POINT(e->seq, flip_voted, SF_T_VOTED);
 }
 
-static const struct sf_result *act(struct sf_event *e, void *arg)
+static const struct sf_result *act_shared(struct sf_event *e, void *arg)
 {
 	struct writing *w = arg;
 	enum written how = write_dirty(w->n);
@@ -609,7 +609,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	return res;
 }
 
-static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+static int done_shared(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	struct writing *w = arg;
 	(void)e, (void)res;
@@ -627,12 +627,12 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 		const u32 map = dirty[i].map;
 		for (; i < w->n && dirty[i].map == map && dirty[i].page == to; i++)
 			to += PAGE;
-		drop(from, to);
+		drop_shared(from, to);
 	}
 	return 0;
 }
 
-static const struct sf_step writes = { claim, agreed, act, NULL, done, 1 };
+static const struct sf_step writes = { claim_shared, agreed_shared, act_shared, NULL, done_shared, 1 };
 
 /* 1: this replica has become another. */
 static int write_back(const struct sf_regs *r, const struct part *p)
@@ -777,7 +777,7 @@ static enum before as_logged(const struct sf_regs *r)
 /* Calls that change memory, or end the program. */
 static enum before before_change(const struct sf_regs *r, u32 nr, const u64 a[6])
 {
-	const struct part given = { a[0], up(a[0] + a[1]), 0, 0, 0 };
+	const struct part given = { a[0], up_shared(a[0] + a[1]), 0, 0, 0 };
 	switch (nr) {
 	case NR_exit:
 	case NR_exit_group:
@@ -792,7 +792,7 @@ static enum before before_change(const struct sf_regs *r, u32 nr, const u64 a[6]
 			return WROTE;
 		if (!(a[3] & MREMAP_FIXED))
 			return NOTHING;
-		return write_part(r, (struct part){ a[4], up(a[4] + a[2]), 0, 0, 0 });
+		return write_part(r, (struct part){ a[4], up_shared(a[4] + a[2]), 0, 0, 0 });
 	case NR_mprotect:
 	case NR_pkey_mprotect: return a[2] & PROT_READ ? NOTHING : write_part(r, given);
 	case NR_madvise: return a[2] != MADV_DONTNEED && a[2] != MADV_DONTNEED_LOCKED ? NOTHING : write_part(r, given);
@@ -909,11 +909,11 @@ static s64 map_view(const u64 a[6], s64 forced)
 	return sys6(NR_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
 }
 
-static void enter(struct sf_map *m, u64 at, u64 len, u64 fixed, u64 prot)
+static void enter_shared(struct sf_map *m, u64 at, u64 len, u64 fixed, u64 prot)
 {
 	m->flags |= (u32)(prot & 7) << SF_M_PROT;
 	if (fixed)
-		forget(at, at + len);
+		forget_shared(at, at + len);
 	m->start = at;
 	m->end = at + len;
 	app.map[app.maps++] = *m;
@@ -924,17 +924,17 @@ static s64 abandon(u64 ref, u64 len, s64 why)
 {
 	found.flags = 0;
 	sys2(NR_munmap, ref, len);
-	sys2(NR_munmap, window(ref), len);
+	sys2(NR_munmap, window_shared(ref), len);
 	return why;
 }
 
 static s64 map_segment(const u64 a[6], s64 forced, struct sf_shared_file *f)
 {
 	s64 r = sf_segment_map(a, forced, f);
-	if (failed(r))
+	if (failed_shared(r))
 		f->flags = 0;
 	else if (a[3] & MAP_FIXED)
-		forget((u64)r, (u64)r + up(a[1]));
+		forget_shared((u64)r, (u64)r + up_shared(a[1]));
 	return r;
 }
 
@@ -946,7 +946,7 @@ static void what_it_may_become(const struct stat *st, const u64 a[6], u64 ref, u
 	found.ino = st->ino;
 	found.hold = -1;
 	found.flags = SF_M_KNOWN;
-	if (sys3(NR_mprotect, window(ref), len, PROT_READ | PROT_WRITE) != 0)
+	if (sys3(NR_mprotect, window_shared(ref), len, PROT_READ | PROT_WRITE) != 0)
 		return;
 	if ((a[2] & (PROT_WRITE | PROT_EXEC)) == (PROT_WRITE | PROT_EXEC))
 		refuse(SF_NR_SHARED_MAP); /* patches of its code would be written back */
@@ -958,11 +958,11 @@ static void what_it_may_become(const struct stat *st, const u64 a[6], u64 ref, u
 static s64 keep_as_it_is(const u64 a[6], u64 ref, u64 len)
 {
 	if (!(found.flags & SF_M_WRITE)) {
-		sys2(NR_munmap, window(ref), len);
+		sys2(NR_munmap, window_shared(ref), len);
 		return 0;
 	}
-	sys3(NR_mprotect, window(ref), len, PROT_READ);
-	sys3(NR_madvise, window(ref), len, MADV_DONTFORK);
+	sys3(NR_mprotect, window_shared(ref), len, PROT_READ);
+	sys3(NR_madvise, window_shared(ref), len, MADV_DONTFORK);
 	return sys6(NR_mmap, ref, a[1], PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE | MAP_NORESERVE, a[4], a[5]);
 }
 
@@ -978,7 +978,7 @@ static void rerun_maps(const struct stat *st)
 
 static s64 map_first(const u64 a[6])
 {
-	u64 len = up(a[1]);
+	u64 len = up_shared(a[1]);
 	struct stat st;
 	struct sf_map m = { .offset = a[5], .hold = -1, .end = len /* with start 0: its length */ };
 	if (sys2(NR_fstat, (u32)a[4], &st) < 0 || !len)
@@ -994,7 +994,7 @@ static s64 map_first(const u64 a[6])
 		if (sf_segment_asks(a, &found, &m.flags))
 			return map_segment(a, 0, &found);
 	}
-	u64 ref = place(len);
+	u64 ref = place_shared(len);
 	/* Room for this one and for what a hole in two mappings leaves (mremap). */
 	if (!ref || app.maps + 4 > SF_MAPS_MAX) {
 		if (a[2] & PROT_WRITE)
@@ -1002,9 +1002,9 @@ static s64 map_first(const u64 a[6])
 		return SF_SHARED_PLAIN;
 	}
 	/* MAP_FIXED: the kernel takes MAP_FIXED_NOREPLACE for an unknown flag of MAP_SHARED_VALIDATE. */
-	s64 r = sys6(NR_mmap, window(ref), a[1], a[2],
+	s64 r = sys6(NR_mmap, window_shared(ref), a[1], a[2],
 		     (a[3] & ~(u64)(MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_LOCKED | MAP_32BIT)) | MAP_FIXED | MAP_NORESERVE, a[4], a[5]);
-	if (failed(r))
+	if (failed_shared(r))
 		return r;
 	if ((st.mode & S_IFMT) != S_IFREG || (a[3] & MAP_SYNC) || odd_file_system((u32)a[4]))
 		refuse(SF_NR_SHARED_MAP);
@@ -1014,7 +1014,7 @@ static s64 map_first(const u64 a[6])
 	m.flags = found.flags |= m.flags | sf_settle_wanted(found.flags, len);
 	if (!(m.flags & SF_M_WRITE) && app.maps >= SF_MAPS_MAX / 2) {
 		found.flags = 0; /* not worth a place: it can only be read */
-		sys2(NR_munmap, window(ref), len);
+		sys2(NR_munmap, window_shared(ref), len);
 		return SF_SHARED_PLAIN;
 	}
 	const u64 lo = a[3] & MAP_FIXED ? a[0] : 0, hi = a[3] & MAP_FIXED ? lo + len : 0;
@@ -1026,15 +1026,15 @@ static s64 map_first(const u64 a[6])
 	if (found.flags & SF_M_WRITE)
 		m.ref = ref;
 	r = keep_as_it_is(a, ref, len);
-	if (failed(r))
+	if (failed_shared(r))
 		return abandon(ref, len, r);
 	r = map_view(a, 0);
-	if (failed(r))
+	if (failed_shared(r))
 		return abandon(ref, len, r);
 	rerun_maps(&st);
 	if (m.ref)
 		found.hold = m.hold = (s32)sf_rpc(SF_RPC_HOLD, a[4], st.dev, st.ino, 0, 0);
-	enter(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
+	enter_shared(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
 	return r;
 }
 
@@ -1049,21 +1049,21 @@ s64 sf_shared_mmap(const u64 a[6], s64 forced)
 		struct sf_shared_file file = *given;
 		return map_segment(a, forced, &file);
 	}
-	u64 len = up(a[1]);
+	u64 len = up_shared(a[1]);
 	struct stat st;
 	if (me.role == SF_RERUN && (sys2(NR_fstat, (u32)a[4], &st) < 0 || st.dev != given->dev || st.ino != given->ino))
 		return -ESTALE; /* the name means another file by now */
 	struct sf_map m = { .offset = a[5], .dev = given->dev, .ino = given->ino, .hold = given->hold, .flags = given->flags };
 	if (m.flags & SF_M_WRITE) {
-		m.ref = place(len);
+		m.ref = place_shared(len);
 		s64 r = sys6(NR_mmap, m.ref, a[1], PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE | MAP_NORESERVE, a[4], a[5]);
-		if (failed(r))
+		if (failed_shared(r))
 			return r;
 	}
 	s64 r = map_view(a, forced);
-	if (!failed(r))
-		enter(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
-	if (!failed(r) && me.role == SF_RERUN)
+	if (!failed_shared(r))
+		enter_shared(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
+	if (!failed_shared(r) && me.role == SF_RERUN)
 		undo(app.maps - 1, app.maps);
 	return r;
 }
@@ -1076,7 +1076,7 @@ static int overlaps(const struct sf_map *m, u64 lo, u64 hi)
 /* Leader, before it makes a call that changes the program's memory: 0, or the call's result. */
 s64 sf_shared_allows(u32 nr, const u64 a[6])
 {
-	u64 lo = a[0], hi = up(a[0] + a[1]);
+	u64 lo = a[0], hi = up_shared(a[0] + a[1]);
 	/* munmap, mprotect and the like split a mapping at both ends, mremap at four places. */
 	u32 pieces = nr == NR_mremap ? 4 : 2, hit = 0;
 	for (u32 i = 0; i < app.maps; i++) {
@@ -1104,21 +1104,21 @@ s64 sf_shared_allows(u32 nr, const u64 a[6])
 			snapshot_ends();
 			if (!a[1] || (a[3] & ~(u64)(MREMAP_MAYMOVE | MREMAP_FIXED)))
 				return -EINVAL;
-			if (hi > m.end || up(a[2]) <= hi - lo || !m.ref)
+			if (hi > m.end || up_shared(a[2]) <= hi - lo || !m.ref)
 				break;
 			if (hi < m.end) /* a part that grows shows what is behind it once more */
 				refuse(SF_NR_TWO_VIEWS);
-			m.end += up(a[2]) - (hi - lo);
+			m.end += up_shared(a[2]) - (hi - lo);
 			if (seen_twice(&m, 0, 0, m.start))
 				refuse(SF_NR_TWO_VIEWS);
-			if (!place(m.end - m.start))
+			if (!place_shared(m.end - m.start))
 				refuse(SF_NR_SHARED_MAP);
 			break;
 		}
 	}
 	if (nr == NR_mremap && (a[3] & MREMAP_FIXED))
 		for (u32 i = 0; i < app.maps; i++)
-			hit |= overlaps(&app.map[i], a[4], up(a[4] + a[2]));
+			hit |= overlaps(&app.map[i], a[4], up_shared(a[4] + a[2]));
 	if (hit && nr != NR_madvise && nr != NR_msync && app.maps + pieces > SF_MAPS_MAX)
 		refuse(SF_NR_SHARED_MAP);
 	return 0;
@@ -1127,11 +1127,11 @@ s64 sf_shared_allows(u32 nr, const u64 a[6])
 /* A mapping has become longer: so do its ref and its window, elsewhere. */
 static void lengthen(struct sf_map *m, u64 by)
 {
-	u64 len = m->end - m->start, to = place(len + by);
+	u64 len = m->end - m->start, to = place_shared(len + by);
 	if (m->ref) {
 		sf_sys(NR_mremap, m->ref, len, len + by, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0);
 		if (me.slot == 0)
-			sf_sys(NR_mremap, window(m->ref), len, len + by, MREMAP_MAYMOVE | MREMAP_FIXED, window(to), 0);
+			sf_sys(NR_mremap, window_shared(m->ref), len, len + by, MREMAP_MAYMOVE | MREMAP_FIXED, window_shared(to), 0);
 		m->ref = to;
 	}
 	m->end += by;
@@ -1141,8 +1141,8 @@ static void lengthen(struct sf_map *m, u64 by)
 /* mprotect(2): what may have been stored to from now on. */
 static void now_protected(u64 lo, u64 hi, u64 prot)
 {
-	cut(lo);
-	cut(hi);
+	cut_shared(lo);
+	cut_shared(hi);
 	for (u32 i = 0; i < app.maps; i++) {
 		struct sf_map *m = &app.map[i];
 		if (!overlaps(m, lo, hi))
@@ -1166,7 +1166,7 @@ static void now_dropped(u64 lo, u64 hi)
 			m->flags |= SF_M_FRESH;
 		} else {
 			m->flags &= ~SF_M_SETTLED;
-			drop(m->ref, m->ref + (m->end - m->start));
+			drop_shared(m->ref, m->ref + (m->end - m->start));
 		}
 	}
 	recount();
@@ -1175,16 +1175,16 @@ static void now_dropped(u64 lo, u64 hi)
 /* mremap(2): shorter, longer, elsewhere. */
 static void now_elsewhere(const u64 a[6], s64 ret)
 {
-	u64 lo = a[0], hi = up(a[0] + a[1]);
-	const u64 new = up(a[2]);
+	u64 lo = a[0], hi = up_shared(a[0] + a[1]);
+	const u64 new = up_shared(a[2]);
 	if (new < hi - lo) {
-		forget(lo + new, hi);
+		forget_shared(lo + new, hi);
 		hi = lo + new;
 	}
 	if (a[3] & MREMAP_FIXED)
-		forget((u64)ret, (u64)ret + new);
-	cut(lo);
-	cut(hi);
+		forget_shared((u64)ret, (u64)ret + new);
+	cut_shared(lo);
+	cut_shared(hi);
 	for (u32 i = 0; i < app.maps; i++) {
 		struct sf_map *m = &app.map[i];
 		u32 settled = 0; /* and longer now */
@@ -1200,8 +1200,8 @@ static void now_elsewhere(const u64 a[6], s64 ret)
 			m->flags |= SF_M_FRESH;
 		} else if (settled) {
 			m->flags &= ~SF_M_SETTLED;
-			drop(m->ref, m->ref + (m->end - m->start));
-			drop(m->start, m->end);
+			drop_shared(m->ref, m->ref + (m->end - m->start));
+			drop_shared(m->start, m->end);
 		}
 	}
 	recount();
@@ -1215,20 +1215,20 @@ static s64 now_synced(u64 lo, u64 hi, u64 flags, s64 ret)
 		if (!m->ref || !overlaps(m, lo, hi))
 			continue;
 		u64 from = lo > m->start ? lo : m->start, to = hi < m->end ? hi : m->end;
-		ret = sys3(NR_msync, window(m->ref) + (from - m->start), to - from, flags);
+		ret = sys3(NR_msync, window_shared(m->ref) + (from - m->start), to - from, flags);
 	}
 	return ret;
 }
 
 s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret)
 {
-	const u64 lo = a[0], hi = up(a[0] + a[1]);
+	const u64 lo = a[0], hi = up_shared(a[0] + a[1]);
 	switch (nr) {
 	case NR_mmap:
 		if (a[3] & MAP_FIXED)
-			forget(lo, hi);
+			forget_shared(lo, hi);
 		break;
-	case NR_munmap: forget(lo, hi); break;
+	case NR_munmap: forget_shared(lo, hi); break;
 	case NR_mprotect:
 	case NR_pkey_mprotect: now_protected(lo, hi, a[2]); break;
 	case NR_madvise:
@@ -1288,7 +1288,7 @@ static struct {
 	s64 ret;
 } restore;
 
-static u32 digits(char *at, u64 v)
+static u32 digits_shared(char *at, u64 v)
 {
 	u32 n = 1;
 	for (u64 w = v; w >= 10; w /= 10)
@@ -1312,22 +1312,22 @@ static s64 restore_one(const struct sf_map *m, s64 fd)
 {
 	u64 len = m->end - m->start;
 	s64 r = sys6(NR_mmap, m->ref, len, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE | MAP_NORESERVE, fd, m->offset);
-	if (!failed(r))
+	if (!failed_shared(r))
 		make_own(m, m->ref, len, PROT_READ);
-	if (!failed(r))
-		r = sys6(NR_mmap, window(m->ref), len, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, m->offset);
-	if (!failed(r))
-		r = sys3(NR_madvise, window(m->ref), len, MADV_DONTFORK);
-	for (u64 i = 0; !failed(r) && i < restore.n; i++) {
+	if (!failed_shared(r))
+		r = sys6(NR_mmap, window_shared(m->ref), len, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, m->offset);
+	if (!failed_shared(r))
+		r = sys3(NR_madvise, window_shared(m->ref), len, MADV_DONTFORK);
+	for (u64 i = 0; !failed_shared(r) && i < restore.n; i++) {
 		const u64 *l = restore.list + 3 * i; /* address, length, protection */
 		u64 from = l[0] > m->start ? l[0] : m->start, to = l[0] + l[1] < m->end ? l[0] + l[1] : m->end;
 		if (from < to)
 			r = sys6(NR_mmap, from, to - from, l[2], MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
 				 m->offset + (from - m->start));
-		if (from < to && !failed(r))
+		if (from < to && !failed_shared(r))
 			make_own(m, from, to - from, l[2]);
 	}
-	return failed(r) ? r : 0;
+	return failed_shared(r) ? r : 0;
 }
 
 /* The file of a mapping, as the launcher holds it open. */
@@ -1335,10 +1335,10 @@ static void held_by_launcher(const struct sf_map *m, char path[64])
 {
 	u32 n = 6;
 	memcpy(path, "/proc/", 6);
-	n += digits(path + n, (u64)sf_boot.launcher_pid);
+	n += digits_shared(path + n, (u64)sf_boot.launcher_pid);
 	memcpy(path + n, "/fd/", 4);
 	n += 4;
-	n += digits(path + n, (u64)m->hold);
+	n += digits_shared(path + n, (u64)m->hold);
 	path[n] = 0;
 }
 
@@ -1435,18 +1435,18 @@ s64 sf_shared_joins(const void *table, u32 bytes, int own)
 			continue;
 		}
 		if (me.slot == 0) {
-			s64 r = sf_sys(NR_mremap, window(m.ref), 0, len, MREMAP_MAYMOVE | MREMAP_FIXED, m.start, 0);
-			if (!failed(r))
+			s64 r = sf_sys(NR_mremap, window_shared(m.ref), 0, len, MREMAP_MAYMOVE | MREMAP_FIXED, m.start, 0);
+			if (!failed_shared(r))
 				r = sys3(NR_madvise, m.start, len, MADV_DOFORK);
-			if (!failed(r))
+			if (!failed_shared(r))
 				r = sys3(NR_mprotect, m.start, len, m.flags >> SF_M_PROT & 7);
-			if (failed(r))
+			if (failed_shared(r))
 				return r;
 		}
 		s64 r = sf_domain_adopt(&m, file);
-		if (failed(r))
+		if (failed_shared(r))
 			return r;
-		forget(m.start, m.end);
+		forget_shared(m.start, m.end);
 		i = 0;
 	}
 	return 0;

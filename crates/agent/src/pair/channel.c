@@ -48,7 +48,7 @@ static struct part part[PARTS];
 static struct rights rights;
 static u8 scratch[4096];
 
-static int is_stream(u64 fd)
+static int is_stream_channel(u64 fd)
 {
 	u32 type = 0, n = sizeof type;
 	return sys6(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, &type, &n, 0) == 0 && type == 1;
@@ -117,12 +117,12 @@ u32 sf_channel_came(u64 msg, int own, struct sf_came *to)
 
 /* ---- the secondary ---- */
 
-static void lost(u64 fd)
+static void lost_channel(u64 fd)
 {
 	sf_fd_class[fd] = F_FOREIGN;
 }
 
-static int is_ready(u64 fd)
+static int is_ready_channel(u64 fd)
 {
 	struct {
 		s32 fd;
@@ -163,12 +163,12 @@ static u64 parts_of(u32 nr, const u64 a[6], u64 left)
 	return to;
 }
 
-static void sends(u32 nr, const u64 a[6], u64 n)
+static void sends_channel(u32 nr, const u64 a[6], u64 n)
 {
 	struct message m = { .iov = (u64)part, .iovlen = parts_of(nr, a, n) };
 	const u32 carries = nr == NR_sendmsg && !app.done_of_call ? rights_of(a[1]) : 0;
 	if (m.iovlen > PARTS) {
-		lost((u32)a[0]);
+		lost_channel((u32)a[0]);
 		return;
 	}
 	if (carries) {
@@ -180,7 +180,7 @@ static void sends(u32 nr, const u64 a[6], u64 n)
 	s64 r = sys3(NR_sendmsg, (u32)a[0], &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	/* The other end may be closed here already: nobody is to hear of it. */
 	if (r != (s64)n && r != -EPIPE && r != -ECONNRESET)
-		lost((u32)a[0]);
+		lost_channel((u32)a[0]);
 }
 
 static void put_those(const struct sf_came *came, u32 n, u64 cloexec)
@@ -210,7 +210,7 @@ static void put_those(const struct sf_came *came, u32 n, u64 cloexec)
 static void gets(u32 nr, const u64 a[6], u64 n, const struct sf_came *came, u32 came_n)
 {
 	const u64 fd = (u32)a[0];
-	const int stream = is_stream(fd);
+	const int stream = is_stream_channel(fd);
 	if (stream && !n)
 		return; /* the end, or a buffer without room */
 	for (u64 left = n, first = 1; first || (stream && left); first = 0) {
@@ -227,7 +227,7 @@ static void gets(u32 nr, const u64 a[6], u64 n, const struct sf_came *came, u32 
 		if (m.control)
 			put_those(came, came_n, nr == NR_recvmsg && (a[2] & MSG_CMSG_CLOEXEC) ? 02000000 : 0);
 		if (r < 0 || (stream && !r)) {
-			lost(fd);
+			lost_channel(fd);
 			return;
 		}
 		left -= (u64)r < left ? (u64)r : left;
@@ -243,9 +243,9 @@ void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *ca
 	if (sf_fd_class[fd] == F_COUNTER) {
 		if (nr == NR_write) {
 			if (sys3(NR_write, fd, a[1], ret) != ret)
-				lost(fd);
-		} else if (nr == NR_read && (!is_ready(fd) || sys3(NR_read, fd, scratch, 8) != 8)) {
-			lost(fd);
+				lost_channel(fd);
+		} else if (nr == NR_read && (!is_ready_channel(fd) || sys3(NR_read, fd, scratch, 8) != 8)) {
+			lost_channel(fd);
 		}
 		return;
 	}
@@ -253,7 +253,7 @@ void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *ca
 	case NR_write:
 	case NR_writev:
 	case NR_sendto:
-	case NR_sendmsg: sends(nr, a, (u64)ret); break;
+	case NR_sendmsg: sends_channel(nr, a, (u64)ret); break;
 	case NR_read:
 	case NR_readv: gets(nr, a, (u64)ret, came, came_n); break;
 	case NR_recvfrom:
@@ -268,7 +268,7 @@ void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *ca
 		break;
 	case NR_shutdown: sys2(NR_shutdown, fd, a[1]); break;
 	case NR_recvmmsg:
-	case NR_sendmmsg: lost(fd); break;
+	case NR_sendmmsg: lost_channel(fd); break;
 	}
 }
 

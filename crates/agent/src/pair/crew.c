@@ -31,7 +31,7 @@ static struct {
 static u32 children;
 
 /* ... and those of all processes of this site: any may signal any. One that is not to be found signals nobody else's. */
-static void numbered(s32 number, s32 own)
+static void numbered_crew(s32 number, s32 own)
 {
 	const u64 word = (u32)number | (u64)(u32)own << 32;
 	for (u32 i = 0; i < SF_TREE_NUMBERS; i++) {
@@ -42,7 +42,7 @@ static void numbered(s32 number, s32 own)
 }
 
 /* The process has ended: its own number may be another one's soon. */
-static void forget(s32 own)
+static void forget_crew(s32 own)
 {
 	for (u32 i = 0; i < SF_TREE_NUMBERS; i++)
 		if ((u32)(load(&TREE->number[i]) >> 32) == (u32)own)
@@ -51,7 +51,7 @@ static void forget(s32 own)
 
 void sf_pair_bore(s32 number, s32 own)
 {
-	numbered(number, own);
+	numbered_crew(number, own);
 	const u32 i = children < 256 ? children++ : 0;
 	child[i].number = number;
 	child[i].own = own;
@@ -63,7 +63,7 @@ void sf_pair_reap(void)
 {
 	for (u32 i = 0; i < children;) {
 		if (child[i].owed && sys4(NR_wait4, child[i].own, 0, 1 /* WNOHANG */, 0) != 0) {
-			forget(child[i].own);
+			forget_crew(child[i].own);
 			child[i] = child[--children];
 		} else {
 			i++;
@@ -91,7 +91,7 @@ void sf_pair_born(void)
 /* The secondary's process, when the primary's has ended. */
 void sf_pair_ends(void)
 {
-	forget((s32)sys0(NR_getpid));
+	forget_crew((s32)sys0(NR_getpid));
 	if (load(&G->end) == SF_E_EXITED)
 		for (;;)
 			sys1(NR_exit_group, G->end_value & 0xff);
@@ -124,7 +124,7 @@ void sf_pair_leads(void)
 {
 	const s32 own = (s32)sys0(NR_getpid);
 	if (!sf_pair_own((s32)G->leader_pid))
-		numbered((s32)G->leader_pid, own);
+		numbered_crew((s32)G->leader_pid, own);
 }
 
 s32 sf_pair_number(s32 own)
@@ -140,7 +140,7 @@ s32 sf_pair_reaped(s32 own)
 {
 	const s32 number = sf_pair_number(own);
 	if (number && sys2(NR_kill, own, 0) == -ESRCH) {
-		forget(own);
+		forget_crew(own);
 		/* The kernel may give its own number to a child that comes later. */
 		for (u32 i = 0; i < children; i++)
 			if (child[i].own == own)

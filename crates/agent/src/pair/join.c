@@ -49,7 +49,7 @@ struct stat {
 	u64 rest[11];
 };
 
-static int is_socket(u32 class)
+static int is_socket_join(u32 class)
 {
 	return class == F_SOCKET || class == F_LISTEN || class == F_CONNECTION;
 }
@@ -146,7 +146,7 @@ static s64 same_as(const struct sf_held *h, u32 n)
 	const s64 pid = sys0(NR_getpid);
 	for (u32 i = 0; i < n; i++) {
 		const struct sf_held *o = &AREA->held[i];
-		if (o->class != h->class || o->as >= 0 || (o->text_len != h->text_len && !is_socket(h->class)))
+		if (o->class != h->class || o->as >= 0 || (o->text_len != h->text_len && !is_socket_join(h->class)))
 			continue;
 		s64 r = sys6(NR_kcmp, pid, pid, 0 /* KCMP_FILE */, o->fd, h->fd, 0);
 		if (r < 0)
@@ -199,7 +199,7 @@ s64 sf_pair_give(void)
 	return 0;
 }
 
-static s64 put_at(s64 own, s64 want)
+static s64 put_at_join(s64 own, s64 want)
 {
 	if (own < 0 || own == want)
 		return own;
@@ -283,7 +283,7 @@ static s64 take_pipe(struct sf_held_area *a, u32 i)
 	sys1(NR_close, two[1]);
 	if (near < 0 || far < 0)
 		return near < 0 ? near : far;
-	if (o && (r = put_at(far, o->fd)) >= 0)
+	if (o && (r = put_at_join(far, o->fd)) >= 0)
 		o->as = o->fd; /* made */
 	else
 		sys1(NR_close, far);
@@ -313,8 +313,8 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 	case F_CONNECTION: own = take_socket(h); break;
 	default: /* F_STREAM: this site's own; F_FOREIGN: none */ return 0;
 	}
-	own = put_at(own, h->fd);
-	if (own >= 0 && !is_socket(h->class))
+	own = put_at_join(own, h->fd);
+	if (own >= 0 && !is_socket_join(h->class))
 		sys3(NR_fcntl, own, F_SETFL, h->flags);
 	return own;
 }

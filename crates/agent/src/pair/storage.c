@@ -62,14 +62,14 @@ static struct {
 	u32 has_head, has_tail;
 } old;
 
-static u8 kind_of(u64 fd)
+static u8 kind_of_storage(u64 fd)
 {
 	return (u32)fd < FDS_MAX ? sf_fd_class[(u32)fd] : F_NONE;
 }
 
 static int is_file(u64 fd)
 {
-	u8 k = kind_of(fd);
+	u8 k = kind_of_storage(fd);
 	return k == F_FILE || k == F_PROTECTED;
 }
 
@@ -98,20 +98,20 @@ static u64 open_flags(u32 nr, const u64 a[6])
 
 static int is_on_disk(u64 fd)
 {
-	u8 k = kind_of(fd);
+	u8 k = kind_of_storage(fd);
 	return is_file(fd) || k == F_DIRECTORY;
 }
 
 /* What the program's processes hand each other: the secondary's holds the same. */
 static int is_channel(u64 fd)
 {
-	u8 k = kind_of(fd);
+	u8 k = kind_of_storage(fd);
 	return k == F_PIPE || k == F_COUNTER || k == F_DUPLEX;
 }
 
-static int is_socket(u64 fd)
+static int is_socket_storage(u64 fd)
 {
-	u8 k = kind_of(fd);
+	u8 k = kind_of_storage(fd);
 	return k == F_SOCKET || k == F_LISTEN || k == F_CONNECTION;
 }
 
@@ -262,7 +262,7 @@ static u64 place_of(u32 nr, const u64 a[6])
  * gone on to another thread's event before it is called back. */
 static int reads_at_once(u32 nr, const u64 a[6])
 {
-	return (nr == NR_pread64 || nr == NR_preadv || (nr == NR_preadv2 && a[3] != ~0ull)) && kind_of(a[0]) == F_PROTECTED &&
+	return (nr == NR_pread64 || nr == NR_preadv || (nr == NR_preadv2 && a[3] != ~0ull)) && kind_of_storage(a[0]) == F_PROTECTED &&
 	       !sf_pair_has_others() && !app.threads;
 }
 
@@ -302,7 +302,7 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 /* A file of a tmpfs that the program has made, and maps so that its processes share it. */
 int sf_pair_maps(u32 nr, const u64 a[6])
 {
-	return nr == NR_mmap && (a[3] & 0x23) == 1 /* MAP_SHARED, not anonymous */ && kind_of(a[4]) == F_FILE &&
+	return nr == NR_mmap && (a[3] & 0x23) == 1 /* MAP_SHARED, not anonymous */ && kind_of_storage(a[4]) == F_FILE &&
 	       sf_segment_of_site((u32)a[4]);
 }
 
@@ -315,9 +315,10 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 	case NR_mmap:
 		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]) || sf_pair_maps(nr, a))
 			return 0;
-		return kind_of(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */)) ? SF_NR_PAIR_MAP
-															  : 0;
-	case NR_fallocate: return kind_of(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
+		return kind_of_storage(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */))
+			       ? SF_NR_PAIR_MAP
+			       : 0;
+	case NR_fallocate: return kind_of_storage(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
 	case NR_truncate: return a[1] % PAGE ? SF_NR_PAIR_TRUNCATE : 0;
 	}
 	if (is_write(nr) && is_file(a[0]) && write_bytes(nr, a) > WRITE_MAX)
@@ -337,7 +338,7 @@ void sf_pair_private(u32 nr, u64 a[6])
 void sf_pair_before(u32 nr, const u64 a[6])
 {
 	old.has_head = old.has_tail = 0;
-	if (is_write(nr) && kind_of(a[0]) == F_PROTECTED) {
+	if (is_write(nr) && kind_of_storage(a[0]) == F_PROTECTED) {
 		u64 n = write_bytes(nr, a), end;
 		old.off = place_of(nr, a);
 		end = old.off + n;
@@ -349,13 +350,13 @@ void sf_pair_before(u32 nr, const u64 a[6])
 			page_before(a[0], end / PAGE, old.tail);
 			old.has_tail = 1;
 		}
-	} else if (nr == NR_ftruncate && kind_of(a[0]) == F_PROTECTED && a[1] % PAGE) {
+	} else if (nr == NR_ftruncate && kind_of_storage(a[0]) == F_PROTECTED && a[1] % PAGE) {
 		page_before(a[0], a[1] / PAGE, old.head);
 		old.has_head = 1;
 	}
 }
 
-static struct sf_note *note(struct sf_event *e, u32 kind, u64 fd)
+static struct sf_note *note_storage(struct sf_event *e, u32 kind, u64 fd)
 {
 	struct sf_note *n = NOTE(e->seq);
 	n->kind = kind;
@@ -546,11 +547,11 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 	u64 iov[2];
 	if (unlikely(nr == NR_splice || nr == NR_tee || nr == NR_vmsplice) && ret > 0) { /* what has moved is not known here */
 		for (u32 i = 0; i < 3; i++)
-			if (is_channel(a[i]) || kind_of(a[i]) == F_CONNECTION)
+			if (is_channel(a[i]) || kind_of_storage(a[i]) == F_CONNECTION)
 				sf_fd_class[(u32)a[i]] = F_FOREIGN;
 		return;
 	}
-	if (kind_of(fd) == F_PIPE && ret > 0) {
+	if (kind_of_storage(fd) == F_PIPE && ret > 0) {
 		if (nr == NR_write)
 			fill(fd, a[1], (u64)ret);
 		else if (is_write(nr))
@@ -559,7 +560,7 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 			ret -= n;
 		return;
 	}
-	if (kind_of(fd) != F_CONNECTION || !sf_line[fd].l.known)
+	if (kind_of_storage(fd) != F_CONNECTION || !sf_line[fd].l.known)
 		return;
 	if (nr == NR_shutdown || (ret == 0 && is_read(nr)) || (ret == 0 && (nr == NR_recvfrom || nr == NR_recvmsg)))
 		sf_line[fd].l.known = 0;
@@ -613,7 +614,7 @@ static s64 give_input(u64 fd)
 
 /* The secondary's socket becomes the connection that the primary had, with everything that was sent up to `from` behind it:
  * 0, or why not. What is behind that and was sent as well waits for the peer's acknowledgement. */
-static s64 stand_in(u64 fd, u64 from)
+static s64 stand_in_storage(u64 fd, u64 from)
 {
 	const struct sf_line *l = &sf_line[fd].l;
 	u32 next = l->gets + (u32)sf_line[fd].got, unread;
@@ -687,7 +688,7 @@ static s64 go_on_with(u64 fd)
 	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
 		return r;
 	set_word(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
-	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = stand_in(fd, oldest_sent(fd))) < 0)
+	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = stand_in_storage(fd, oldest_sent(fd))) < 0)
 		return r;
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
 	r = give_sent(fd, oldest_sent(fd));
@@ -727,7 +728,7 @@ static void send_again(u64 fd)
 		const u64 from = sf_line[fd].sent - (u64)lacks;
 		sys3(NR_connect, fd, nobody, sizeof nobody); /* nobody hears of it (tcp(7), TCP_REPAIR) */
 		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);
-		stand_in(fd, from);
+		stand_in_storage(fd, from);
 		set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
 		repaired(fd, -1u); /* without a probe */
 		set_word(fd, 1, 27 /* SO_DETACH_FILTER */, 0);
@@ -776,7 +777,7 @@ static int note_two(struct sf_event *e, u32 nr, const u64 a[6])
 	if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) < 0 || (u32)two[0] >= FDS_MAX || (u32)two[1] >= FDS_MAX)
 		return 0;
 	sf_fd_class[two[0]] = sf_fd_class[two[1]] = nr == NR_socketpair ? F_DUPLEX : F_PIPE;
-	struct sf_note *n = note(e, SF_N_NEW, (u32)two[0]);
+	struct sf_note *n = note_storage(e, SF_N_NEW, (u32)two[0]);
 	n->class = sf_fd_class[two[0]];
 	n->len = (u32)two[1] + 1;
 	return 1;
@@ -787,38 +788,38 @@ static int note_state(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	switch (nr) {
 	case NR_connect:
-		if (!is_socket(a[0]))
+		if (!is_socket_storage(a[0]))
 			return 0;
 		sf_fd_class[(u32)a[0]] = F_FOREIGN;
-		note(e, SF_N_STATE, a[0])->class = F_FOREIGN;
+		note_storage(e, SF_N_STATE, a[0])->class = F_FOREIGN;
 		return 1;
 	case NR_bind:
 	case NR_listen:
 	case NR_setsockopt:
-		if (!is_socket(a[0]))
+		if (!is_socket_storage(a[0]))
 			return 0;
 		if (nr == NR_listen) {
 			sf_fd_class[(u32)a[0]] = F_LISTEN;
 			sf_line[(u32)a[0]].backlog = (u32)a[1];
 		}
-		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
+		note_storage(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
 	case NR_epoll_ctl:
-		if (kind_of(a[0]) != F_POLL)
+		if (kind_of_storage(a[0]) != F_POLL)
 			return 0;
-		note(e, SF_N_STATE, a[0])->class = F_POLL;
+		note_storage(e, SF_N_STATE, a[0])->class = F_POLL;
 		return 1;
 	case NR_fcntl: /* F_SETFD, F_SETFL */
 		if (((u32)a[1] != 2 && (u32)a[1] != 4) ||
-		    (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_SIGNALS &&
-		     !is_channel(a[0]) && !(kind_of(a[0]) == F_STREAM && (u32)a[1] == 2)))
+		    (!is_socket_storage(a[0]) && kind_of_storage(a[0]) != F_POLL && kind_of_storage(a[0]) != F_DEVICE &&
+		     kind_of_storage(a[0]) != F_SIGNALS && !is_channel(a[0]) && !(kind_of_storage(a[0]) == F_STREAM && (u32)a[1] == 2)))
 			return 0;
-		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
+		note_storage(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
 	case NR_ioctl: /* FIONCLEX, FIOCLEX, FIONBIO */
-		if (((u32)a[1] != 0x5450 && (u32)a[1] != 0x5451 && (u32)a[1] != 0x5421) || (!is_socket(a[0]) && !is_channel(a[0])))
+		if (((u32)a[1] != 0x5450 && (u32)a[1] != 0x5451 && (u32)a[1] != 0x5421) || (!is_socket_storage(a[0]) && !is_channel(a[0])))
 			return 0;
-		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
+		note_storage(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
 	default: return 0;
 	}
@@ -852,7 +853,7 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	if ((u64)ret >= FDS_MAX)
 		return 0;
 	sf_fd_class[ret] = k;
-	note(e, SF_N_NEW, (u64)ret)->class = k;
+	note_storage(e, SF_N_NEW, (u64)ret)->class = k;
 	if (k == F_CONNECTION) {
 		static struct sf_line l;
 		sf_learn((u64)ret, &l, NULL);
@@ -880,12 +881,12 @@ static void note_open(struct sf_event *e, struct sf_result *r, u32 nr, const u64
 	s64 len = sf_fd_name((u64)ret, name, sizeof name - 1);
 	u8 k = class_of(ret, name, len);
 	if (k == F_NONE && (u64)ret < FDS_MAX) {
-		note(e, SF_N_NEW, (u64)ret)->class = sf_fd_class[ret] = class_of_device(ret);
+		note_storage(e, SF_N_NEW, (u64)ret)->class = sf_fd_class[ret] = class_of_device(ret);
 		return;
 	}
 	if ((u64)ret < FDS_MAX)
 		sf_fd_class[ret] = k;
-	note(e, SF_N_OPEN, (u64)ret)->class = k;
+	note_storage(e, SF_N_OPEN, (u64)ret)->class = k;
 	struct stat st;
 	n->len = sys2(NR_fstat, ret, &st) == 0 ? (u64)st.size : 0;
 	n->off = open_flags(nr, a);
@@ -896,19 +897,19 @@ static void note_open(struct sf_event *e, struct sf_result *r, u32 nr, const u64
 static void note_copy(struct sf_event *e, const u64 a[6], s64 ret)
 {
 	struct sf_note *n = NOTE(e->seq);
-	if (kind_of(a[0]) == F_NONE && sf_fd_class[ret] == F_NONE)
+	if (kind_of_storage(a[0]) == F_NONE && sf_fd_class[ret] == F_NONE)
 		return;
-	note(e, SF_N_DUP, (u64)ret)->len = (u32)a[0];
-	if (kind_of(a[0]) == F_CONNECTION) /* its bytes are counted by number */
+	note_storage(e, SF_N_DUP, (u64)ret)->len = (u32)a[0];
+	if (kind_of_storage(a[0]) == F_CONNECTION) /* its bytes are counted by number */
 		sf_fd_class[(u32)a[0]] = F_FOREIGN;
-	n->class = sf_fd_class[ret] = kind_of(a[0]);
+	n->class = sf_fd_class[ret] = kind_of_storage(a[0]);
 }
 
 static void note_write(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6], s64 ret)
 {
 	struct sf_note *n = NOTE(e->seq);
-	note(e, SF_N_WRITE, a[0])->class = kind_of(a[0]);
-	if (ret <= 0 || kind_of(a[0]) != F_PROTECTED)
+	note_storage(e, SF_N_WRITE, a[0])->class = kind_of_storage(a[0]);
+	if (ret <= 0 || kind_of_storage(a[0]) != F_PROTECTED)
 		return;
 	n->off = old.off;
 	n->len = (u64)ret;
@@ -934,8 +935,8 @@ static void note_both(struct sf_event *e, struct sf_result *r, u32 nr, const u64
 {
 	struct sf_note *n = NOTE(e->seq);
 	int syncs = nr == NR_fsync || nr == NR_fdatasync || nr == NR_syncfs;
-	note(e, syncs ? SF_N_SYNC : nr == NR_ftruncate ? SF_N_TRUNCATE : nr == NR_fallocate ? SF_N_ALLOCATE : SF_N_OTHER, a[0]);
-	n->class = kind_of(a[0]);
+	note_storage(e, syncs ? SF_N_SYNC : nr == NR_ftruncate ? SF_N_TRUNCATE : nr == NR_fallocate ? SF_N_ALLOCATE : SF_N_OTHER, a[0]);
+	n->class = kind_of_storage(a[0]);
 	n->off = nr == NR_ftruncate ? a[1] : a[2];
 	n->len = nr == NR_fallocate && !(u32)a[1] ? a[3] : 0;
 	if (nr == NR_ftruncate && old.has_head && ret == 0) {
@@ -953,13 +954,13 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 	n->seq = e->seq;
 	if (is_open(nr) && ret >= 0) {
 		note_open(e, r, nr, a, ret);
-	} else if (nr == NR_close && kind_of(a[0]) != F_NONE) {
-		note(e, SF_N_CLOSE, a[0])->class = kind_of(a[0]);
+	} else if (nr == NR_close && kind_of_storage(a[0]) != F_NONE) {
+		note_storage(e, SF_N_CLOSE, a[0])->class = kind_of_storage(a[0]);
 		sf_fd_class[(u32)a[0]] = F_NONE;
 	} else if (copies_descriptor(nr, a) && ret >= 0 && (u64)ret < FDS_MAX) {
 		note_copy(e, a, ret);
 	} else if (is_read(nr) && is_file(a[0])) {
-		note(e, SF_N_READ, a[0])->class = kind_of(a[0]);
+		note_storage(e, SF_N_READ, a[0])->class = kind_of_storage(a[0]);
 		n->off = place_of(nr, a);
 		if (ret > 0 && (nr == NR_read || nr == NR_readv || (nr == NR_preadv2 && a[3] == ~0ull)))
 			n->off -= (u64)ret;
@@ -969,23 +970,23 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 	} else if (is_both_fd(nr, a)) {
 		note_both(e, r, nr, a, ret);
 	} else if (nr == NR_sync || nr == NR_umask) {
-		note(e, nr == NR_sync ? SF_N_SYNC : SF_N_OTHER, ~0ull);
+		note_storage(e, nr == NR_sync ? SF_N_SYNC : SF_N_OTHER, ~0ull);
 	} else if (nr == NR_close_range && ret == 0) {
-		note(e, SF_N_CLOSE, ~0ull);
+		note_storage(e, SF_N_CLOSE, ~0ull);
 		n->off = (u32)a[0];
 		n->len = (u32)a[1];
 		for (u64 fd = (u32)a[0]; !(a[2] & 4) && fd <= (u32)a[1] && fd < FDS_MAX; fd++)
 			sf_fd_class[fd] = F_NONE;
 	} else if (nr == NR_recvmsg && ret >= 0) {
 		struct sf_came came[SF_CAME_MAX];
-		const u32 got = sf_channel_came(a[1], kind_of(a[0]) == F_DUPLEX, came);
+		const u32 got = sf_channel_came(a[1], kind_of_storage(a[0]) == F_DUPLEX, came);
 		if (got)
 			add_bytes(r, n, came, got * sizeof *came);
 	} else if (note_kernel(e, r, nr, a, ret)) {
 		return;
 	} else if (comes_of_names(nr, ret)) {
 		int i = name_row(nr);
-		note(e, SF_N_NAME, ~0ull)->off = nr;
+		note_storage(e, SF_N_NAME, ~0ull)->off = nr;
 		n->len = nr == NR_truncate ? a[1] : nr == NR_renameat2 ? (u32)a[4] : 0;
 		add_name(r, n, a, names[i].dir1, names[i].path1);
 		if (names[i].path2 >= 0)
@@ -1005,7 +1006,7 @@ u64 sf_closes_on_exec(s64 fd)
 }
 
 /* The secondary has a descriptor of its own, and puts it where the primary's is. */
-static int put_at(s64 own, s64 want, u64 cloexec)
+static int put_at_storage(s64 own, s64 want, u64 cloexec)
 {
 	if (own == want)
 		return 1;
@@ -1032,7 +1033,8 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 		sys1(NR_close, two[1]);
 		sf_fd_class[(u32)n->len - 1] = (u8)n->class;
 		const u64 flags = nr == NR_pipe2 || nr == NR_socketpair ? a[1] : 0; /* SOCK_CLOEXEC is O_CLOEXEC */
-		return high[0] >= 0 && high[1] >= 0 && put_at(high[0], n->fd, flags) && put_at(high[1], (s64)n->len - 1, flags);
+		return high[0] >= 0 && high[1] >= 0 && put_at_storage(high[0], n->fd, flags) &&
+		       put_at_storage(high[1], (s64)n->len - 1, flags);
 	}
 	if (n->class == F_FOREIGN) {
 		if (n->len)
@@ -1049,7 +1051,7 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 	} else {
 		own = sf_call_agreed(e, call);
 	}
-	return own < 0 ? may_end_so(e, nr, own, r->ret, (u32)n->fd) : put_at(own, r->ret, sf_closes_on_exec(own));
+	return own < 0 ? may_end_so(e, nr, own, r->ret, (u32)n->fd) : put_at_storage(own, r->ret, sf_closes_on_exec(own));
 }
 
 static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r, const struct sf_note *n)
@@ -1061,8 +1063,8 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	case NR_connect: return 1;
 	case NR_listen: /* nobody is answered here until this site leads */ sf_line[fd].backlog = (u32)a[1]; return 1;
 	case NR_epoll_ctl:
-		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL && kind_of(a[2]) != F_SIGNALS &&
-		    !is_channel(a[2]))
+		if (!is_socket_storage(a[2]) && kind_of_storage(a[2]) != F_STREAM && kind_of_storage(a[2]) != F_POLL &&
+		    kind_of_storage(a[2]) != F_SIGNALS && !is_channel(a[2]))
 			return 1;
 		break;
 	case NR_bind: /* to an address that this site gets when it leads */
@@ -1145,7 +1147,7 @@ static int follow_facts(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	if (nr != NR_fstat && (len = sf_user_string(name, at ? a[1] : a[0], sizeof name)) < 0)
 		return 1;
 	if (nr == NR_fstat || (at && len == 0)) {
-		if (kind_of(a[0]) != F_PROTECTED)
+		if (kind_of_storage(a[0]) != F_PROTECTED)
 			return 1;
 	} else if (len == 0 || len >= (s64)sizeof name || !is_protected_name(at ? (s32)a[0] : -100, name, (u64)len)) {
 		return 1;
@@ -1196,7 +1198,7 @@ static int follow_names(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	static u8 piece[8192];
 	const u64 fd = (u32)a[0];
 	u64 sum = 0, count = 0;
-	if (r->ret < 0 || fd >= FDS_MAX || kind_of(fd) != F_DIRECTORY)
+	if (r->ret < 0 || fd >= FDS_MAX || kind_of_storage(fd) != F_DIRECTORY)
 		return 1;
 	if (!listing[fd].begun) {
 		listing[fd].begun = 1;
@@ -1242,14 +1244,14 @@ static void follow_place(u32 nr, const u64 a[6], s64 ret)
 int sf_takes_turns(u32 nr, const u64 a[6])
 {
 	return nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) ||
-	       is_both_fd(nr, a) || (kind_of(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
+	       is_both_fd(nr, a) || (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
 }
 
 enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6])
 {
 	if (!is_channel(a[0]) || sf_channel_at_once(nr, a))
 		return SF_PIPE_NONE;
-	if (kind_of(a[0]) == F_DUPLEX && sf_channel_call(nr))
+	if (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr))
 		return sf_channel_sends(nr) ? SF_PIPE_WRITE : SF_PIPE_READ;
 	return is_read(nr) ? SF_PIPE_READ : is_write(nr) ? SF_PIPE_WRITE : SF_PIPE_NONE;
 }
@@ -1269,7 +1271,7 @@ static void follow_channel(u32 nr, const u64 a[6], const struct sf_result *r, co
 {
 	const struct sf_came *came = (const struct sf_came *)(PAYLOAD + r->out_off + n->extra_off);
 	const u32 many = nr == NR_recvmsg ? n->extra_len / (u32)sizeof *came : 0;
-	if (kind_of(a[0]) == F_COUNTER || kind_of(a[0]) == F_DUPLEX) {
+	if (kind_of_storage(a[0]) == F_COUNTER || kind_of_storage(a[0]) == F_DUPLEX) {
 		sf_channel_follow(nr, a, r->ret, came, many <= SF_CAME_MAX ? many : 0);
 		return;
 	}
@@ -1288,7 +1290,7 @@ static int follow_open(struct sf_event *e, u32 nr, const u64 a[6], s64 ret, cons
 		return 0;
 	sf_fd_class[(u32)ret] = own < 0 ? F_NONE : (u8)n->class;
 	sf_segment_opened(nr, a, own);
-	return own < 0 || put_at(own, ret, sf_closes_on_exec(own));
+	return own < 0 || put_at_storage(own, ret, sf_closes_on_exec(own));
 }
 
 static int follow_close(struct sf_event *e, u32 nr, const u64 a[6], s64 ret, const struct sf_note *n)
@@ -1358,7 +1360,7 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 			return 0;
 	}
 	sf_scatter(r, c, a, r->ret);
-	if (unlikely(kind_of(a[0]) == F_COUNTER || kind_of(a[0]) == F_DUPLEX) || unlikely(nr == NR_recvmsg && n->extra_len))
+	if (unlikely(kind_of_storage(a[0]) == F_COUNTER || kind_of_storage(a[0]) == F_DUPLEX) || unlikely(nr == NR_recvmsg && n->extra_len))
 		follow_channel(nr, a, r, n);
 	else
 		count(nr, a, r->ret);
@@ -1448,7 +1450,7 @@ static void count_pending(void)
 	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 }, fd = (u32)a[0];
 	const u32 nr = (u32)r->rax;
 	u64 n = a[2], iov[2];
-	if (me.doing != SF_D_SYSCALL || app.done_of_call || kind_of(fd) != F_CONNECTION || !sf_line[fd].l.known)
+	if (me.doing != SF_D_SYSCALL || app.done_of_call || kind_of_storage(fd) != F_CONNECTION || !sf_line[fd].l.known)
 		return;
 	if (nr == NR_sendmsg)
 		n = sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0 ? vector_bytes(iov[0], iov[1]) : 0;

@@ -230,7 +230,7 @@ static void add_remembered(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
 	}
 }
 
-static u64 hex(const u8 **p)
+static u64 hex_epoch(const u8 **p)
 {
 	u64 v = 0;
 	for (;; (*p)++) {
@@ -281,9 +281,9 @@ static int of_the_kernel(const u8 *p)
 /* A line of /proc/self/maps, as far as it is the program's: its bytes go into the sum. */
 static void add_mapping(struct sf_hash *sum, s64 pagemap, const u8 *p, int dirty_only)
 {
-	u64 from = hex(&p);
+	u64 from = hex_epoch(&p);
 	p++;
-	u64 to = hex(&p);
+	u64 to = hex_epoch(&p);
 	/* " rw?p": readable, writable, private; ours and the kernel's excepted */
 	if (p[1] != 'r' || p[4] != 'p' || (from < SF_OWN_END && to > SF_BASE))
 		return;
@@ -295,7 +295,7 @@ static void add_mapping(struct sf_hash *sum, s64 pagemap, const u8 *p, int dirty
 		return;
 	}
 	p += 6; /* offset, device, inode */
-	hex(&p), p++, hex(&p), p++, hex(&p), p++;
+	hex_epoch(&p), p++, hex_epoch(&p), p++, hex_epoch(&p), p++;
 	const int anonymous = *p == '0';
 	/* A site that has joined has nothing of files: its copies of them are whole. */
 	const int small = !anonymous && (to - from <= FILE_ALL || (G->remade && (G->options & SF_O_PAIR)));
@@ -624,7 +624,7 @@ static u64 page_faults(void)
 	return sys2(NR_getrusage, 0, usage) < 0 ? 0 : usage[8];
 }
 
-static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+static enum sf_claim claim_epoch(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	(void)r, (void)arg;
 	me.own_event = 1;
@@ -633,7 +633,7 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	return SF_CLAIMED;
 }
 
-static const struct sf_result *act(struct sf_event *e, void *arg)
+static const struct sf_result *act_epoch(struct sf_event *e, void *arg)
 {
 	(void)arg;
 	me.reset_pending = 1;
@@ -641,7 +641,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 }
 
 /* The copy is taken before this replica says it is done: the leader stands still until the new log has its snapshot. */
-static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+static int done_epoch(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	(void)res, (void)arg;
 	me.next = e->seq + 1;
@@ -665,7 +665,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 	return 0;
 }
 
-static const struct sf_step check = { claim, NULL, act, NULL, done, 0 };
+static const struct sf_step check = { claim_epoch, NULL, act_epoch, NULL, done_epoch, 0 };
 
 /* The event after a result marked SF_R_EPOCH. */
 void sf_epoch(struct sf_regs *r)

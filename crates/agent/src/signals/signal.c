@@ -605,7 +605,7 @@ static void note_hand(void)
 	store(&G->held_n, me.pending_n);
 }
 
-static void hold(const struct sf_siginfo *i)
+static void hold_signal(const struct sf_siginfo *i)
 {
 	ASSERT(me.pending_n < sizeof me.pending / sizeof *me.pending);
 	me.pending[me.pending_n] = *i;
@@ -629,7 +629,7 @@ static void hold_again(const u64 *words)
 	memcpy(&i, words, sizeof i);
 	if (i.signo < 1 || i.signo > SF_SIGNALS || me.pending_n == SF_HAND_MAX || (i.signo < SIGRTMIN && holds(i.signo)))
 		return;
-	hold(&i);
+	hold_signal(&i);
 }
 
 /* A leader stands where a winner stands: what the last one had taken, or had attached to a result that nobody has
@@ -650,7 +650,7 @@ void sf_signals_receive(void)
 	set_mask(old);
 }
 
-static void drop(u32 i)
+static void drop_signal(u32 i)
 {
 	me.pending_n--;
 	for (; i < me.pending_n; i++)
@@ -672,7 +672,7 @@ static void give_back(u32 i)
 	struct sf_siginfo first = me.pending[i];
 	u64 set = BIT(first.signo);
 	s64 pid = sys0(NR_getpid);
-	drop(i);
+	drop_signal(i);
 	if (first.signo >= SIGRTMIN)
 		while (n < sizeof later / sizeof *later && sys4(NR_rt_sigtimedwait, &set, &later[n], now, 8) == first.signo)
 			n++;
@@ -702,7 +702,7 @@ static COLD int settle(void)
 		} else {
 			u64 old;
 			block_all(&old);
-			drop(i);
+			drop_signal(i);
 			set_mask(old);
 			if (STOPS_NOW(s))
 				sys2(NR_kill, sys0(NR_getpid), SIGSTOP);
@@ -781,7 +781,7 @@ void sf_signal_attach(struct sf_result *r, int restart)
 	barrier();
 	memcpy(G->attached, &me.pending[i], sizeof G->attached);
 	store(&G->attached_to, ~r->seq_inv);
-	drop(i);
+	drop_signal(i);
 	me.fatal = G->dying = 0;
 	/* As the kernel does, give every signal its frame that the handler's mask lets through. */
 	sys2(NR_rt_sigpending, &set, 8);
@@ -881,7 +881,7 @@ void sf_signals_held(u64 at)
 }
 
 /* The kernel hands over an asynchronous signal to the leader. */
-static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
+static void take_signal(int s, const struct sf_siginfo *info, struct rt_frame *f)
 {
 	u64 h = app.action[s].handler;
 	struct sf_siginfo own = *info;
@@ -905,7 +905,7 @@ static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 	if (s < SIGRTMIN && holds(s))
 		return; /* a second one of the kind is one (signal(7)) */
 	restore_sender(&own);
-	hold(&own);
+	hold_signal(&own);
 	f->uc.sigmask |= handled() & ~(FAULTS | UNBLOCKABLE);
 }
 
@@ -1222,7 +1222,7 @@ struct fault {
 	struct sigcontext *m;
 };
 
-static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+static enum sf_claim signal_claim(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	struct fault *f = arg;
 	if (unlikely(app.map_files) && (app.action[f->s].handler <= SIG_IGN || (app.mask & BIT(f->s))) && sf_shared_fault(r))
@@ -1238,13 +1238,13 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	return SF_CLAIMED;
 }
 
-static const struct sf_result *act(struct sf_event *e, void *arg)
+static const struct sf_result *signal_act(struct sf_event *e, void *arg)
 {
 	(void)arg;
 	return sf_result_flags(e, 0);
 }
 
-static const struct sf_step faults = { claim, NULL, act, NULL, NULL, 1 };
+static const struct sf_step faults = { signal_claim, NULL, signal_act, NULL, NULL, 1 };
 
 /* A fault of the program: all replicas must have it, at the same place. */
 static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
@@ -1319,7 +1319,7 @@ static void call_that_trapped(const struct sf_siginfo *info, struct sigcontext *
 }
 
 /* This replica is lost, its leader's role included; the program is not. */
-static NORETURN void lost(int s, const struct sf_siginfo *info, u64 ip)
+static NORETURN void lost_signal(int s, const struct sf_siginfo *info, u64 ip)
 {
 	G->slot[me.slot].fault_addr = info->words[0];
 	G->slot[me.slot].fault_ip = ip;
@@ -1382,7 +1382,7 @@ static u64 on_instruction(int s, struct sf_siginfo *info, struct rt_frame *f)
 		return ip;
 	}
 	if (inside)
-		lost(s, info, ip);
+		lost_signal(s, info, ip);
 	on_fault(s, info, f);
 	return m->rip;
 }
@@ -1458,7 +1458,7 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 			on_nudge(f);
 		} else {
 			if (me.slot == 0)
-				take(s, info, f);
+				take_signal(s, info, f);
 			interrupts_call(m);
 		}
 		ip = m->rip;

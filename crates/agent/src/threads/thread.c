@@ -101,7 +101,7 @@ u32 sf_thread_id(void)
 	return app.threads ? sf_thread_now()->tid : G->leader_pid;
 }
 
-static struct sf_thread *numbered(u32 tid)
+static struct sf_thread *numbered_thread(u32 tid)
 {
 	for (u32 i = 0; app.threads && i < sf_thread_top(); i++)
 		if (sf_thread_at(i)->state != SF_TH_FREE && sf_thread_at(i)->tid == tid)
@@ -195,11 +195,11 @@ static u32 new_number(void)
 	u32 tid;
 	do
 		tid = SF_TID_OF(G->leader_pid, ++T->made % SF_THREADS_MAX);
-	while (numbered(tid));
+	while (numbered_thread(tid));
 	return tid;
 }
 
-static s64 make(u32 nr, const u64 a[6], const struct sf_regs *r)
+static s64 make_thread(u32 nr, const u64 a[6], const struct sf_regs *r)
 {
 	struct wanted w;
 	u32 i = 0;
@@ -378,7 +378,7 @@ int sf_thread_is_sent(const u64 a[6])
 	return app.threads && a[3] == sizeof(u64) && (sf_thread_now()->pending & asked_for(a[0]));
 }
 
-static s64 take(const u64 a[6])
+static s64 take_thread(const u64 a[6])
 {
 	struct sf_thread *t = sf_thread_now();
 	int s = __builtin_ctzll(t->pending & asked_for(a[0])) + 1;
@@ -391,7 +391,7 @@ static s64 take(const u64 a[6])
 static s64 send(u32 nr, const u64 a[6], u64 uid)
 {
 	u32 tid = (u32)(nr == NR_tkill ? a[0] : a[1]), s = (u32)(nr == NR_tkill ? a[1] : a[2]);
-	struct sf_thread *t = numbered(tid);
+	struct sf_thread *t = numbered_thread(tid);
 	if (s > SF_SIGNALS)
 		return -EINVAL;
 	if (!t)
@@ -418,7 +418,7 @@ int sf_thread_takes(u32 nr, const struct sf_call *c, const u64 a[6])
 		return 0;
 	if (s == SIGKILL || (s >= SIGSTOP && s <= SIGTTOU) || (nr == NR_tgkill && (u32)a[0] != G->leader_pid))
 		return 0;
-	return numbered(tid) != NULL;
+	return numbered_thread(tid) != NULL;
 }
 
 /* Calls of the leader that name one of these threads: to the kernel it is the process, which has what they share. A clock of
@@ -440,17 +440,17 @@ void sf_thread_translate(u32 nr, u64 call[7])
 	case NR_clock_gettime:
 	case NR_clock_getres:
 		/* ~number << 3 | 4 (of a thread) | which clock: clock_getcpuclockid(3) */
-		if ((s32)call[1] < 0 && (call[1] & 4) && numbered(~(u32)((s32)call[1] >> 3)))
+		if ((s32)call[1] < 0 && (call[1] & 4) && numbered_thread(~(u32)((s32)call[1] >> 3)))
 			call[1] = 2; /* CLOCK_PROCESS_CPUTIME_ID */
 		return;
 	}
-	if (who && (u32)*who >= SF_TID_FIRST && numbered((u32)*who))
+	if (who && (u32)*who >= SF_TID_FIRST && numbered_thread((u32)*who))
 		*who = G->leader_pid;
 }
 
 int sf_thread_names(u64 tid)
 {
-	return (u32)tid >= SF_TID_FIRST && numbered((u32)tid) != NULL;
+	return (u32)tid >= SF_TID_FIRST && numbered_thread((u32)tid) != NULL;
 }
 
 /* Signals to the thread that runs, each handler on top of the one before. */
@@ -478,7 +478,7 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 {
 	switch (nr) {
 	case NR_clone:
-	case NR_clone3: return make(nr, a, r);
+	case NR_clone3: return make_thread(nr, a, r);
 	case NR_gettid: return sf_thread_id();
 	case NR_set_tid_address: app.clear_tid = a[0]; return sf_thread_id();
 	case NR_set_robust_list:
@@ -492,7 +492,7 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 		if (leads)
 			*aux = (u64)sys0(NR_getuid);
 		return send(nr, a, *aux);
-	case NR_rt_sigtimedwait: return take(a);
+	case NR_rt_sigtimedwait: return take_thread(a);
 	case NR_exit: end_thread(); return 0;
 	}
 	ASSERT(0);
@@ -582,7 +582,7 @@ static void masks(u64 m)
 
 static void begin_slice(u64 quantum);
 
-static void enter(u32 index, struct sf_regs *r)
+static void enter_thread(u32 index, struct sf_regs *r)
 {
 	struct sf_thread *t = sf_thread_at(index);
 	app.current = index;
@@ -640,7 +640,7 @@ static void no_later_than(u64 when)
 		earliest = when;
 }
 
-static void add(u32 index, s32 fd, u32 events)
+static void add_thread(u32 index, s32 fd, u32 events)
 {
 	if (set_n == SET_MAX) {
 		no_later_than(sf_now() + 1000000); /* more than can be polled for at once */
@@ -665,12 +665,12 @@ static void add_select(u32 index, const struct sf_regs *r)
 			if (bits[k][fd / 64] >> (fd % 64) & 1)
 				e |= k == 0 ? POLLIN : k == 1 ? POLLOUT : POLLPRI;
 		if (e)
-			add(index, (s32)fd, e);
+			add_thread(index, (s32)fd, e);
 	}
 }
 
 /* Whether a call fills or drains what its first argument names. */
-static int sends(u32 nr)
+static int sends_thread(u32 nr)
 {
 	switch (nr) {
 	case 1:
@@ -696,16 +696,16 @@ static void add_call(u32 index, const struct sf_thread *t)
 	case NR_ppoll:
 		for (u32 k = 0; k < (u32)r->rsi; k++)
 			if (sf_user_bytes(&one, r->rdi + 8 * k, sizeof one) == 0)
-				add(index, one.fd, one.events);
+				add_thread(index, one.fd, one.events);
 		return;
 	case NR_select:
 	case NR_pselect6: add_select(index, r); return;
 	case NR_epoll_wait:
 	case NR_epoll_pwait:
-	case NR_epoll_pwait2: add(index, (s32)r->rdi, POLLIN); return;
+	case NR_epoll_pwait2: add_thread(index, (s32)r->rdi, POLLIN); return;
 	}
 	if (!t->retry && !(sf_waits[t->nr & 511] & SF_WAITS_ENDS))
-		add(index, (s32)r->rdi, sends(t->nr) ? POLLOUT : POLLIN);
+		add_thread(index, (s32)r->rdi, sends_thread(t->nr) ? POLLOUT : POLLIN);
 }
 
 /* One that runs still may be about to wait: its registers are not in its entry yet. */
@@ -731,7 +731,7 @@ static void gather(void)
 }
 
 /* An event of the agent's own: who goes on? Where nobody runs, the leader waits for it. */
-struct look {
+struct look_thread {
 	int waits;
 	int yields; /* the running thread, whose budget is used up */
 	u32 n;
@@ -741,9 +741,9 @@ struct look {
 };
 #define OVER 0x8000u
 
-static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+static enum sf_claim claim_thread(struct sf_event *e, struct sf_regs *r, void *arg)
 {
-	const struct look *l = arg;
+	const struct look_thread *l = arg;
 	(void)r;
 	me.own_event = 1;
 	*e = (struct sf_event){ .seq = me.next, .nr = NR_ppoll, .kind = SF_K_SYSCALL, .lockstep = 1 };
@@ -754,7 +754,7 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 }
 
 /* 0: a signal, or the launcher's word. */
-static int look(struct sf_event *e, const struct look *l)
+static int look_thread(struct sf_event *e, const struct look_thread *l)
 {
 	s64 r, limit[2];
 	do {
@@ -801,12 +801,12 @@ static u64 next_quantum(void)
 	return q < QUANTUM_MIN ? QUANTUM_MIN : q > QUANTUM_MAX ? QUANTUM_MAX : q;
 }
 
-static const struct sf_result *act(struct sf_event *e, void *arg)
+static const struct sf_result *act_thread(struct sf_event *e, void *arg)
 {
-	struct look *l = arg;
+	struct look_thread *l = arg;
 	u16 woken[SF_THREADS_MAX];
 	u32 n = 0, k = 0;
-	int looked = look(e, l);
+	int looked = look_thread(e, l);
 	if (!looked && !(l->waits && sf_signal_pending()))
 		return NULL;
 	u64 now = sf_now();
@@ -863,9 +863,9 @@ void sf_threads_lead(void)
 	}
 }
 
-static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+static int done_thread(struct sf_event *e, const struct sf_result *res, void *arg)
 {
-	struct look *l = arg;
+	struct look_thread *l = arg;
 	(void)e;
 	l->now = (u64)res->ret;
 	if (app.threads)
@@ -898,15 +898,15 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 }
 
 /* Where nobody runs, other processes have their turn (domain.c). */
-static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+static void agreed_thread(struct sf_event *e, struct sf_regs *r, void *arg)
 {
-	const struct look *l = arg;
+	const struct look_thread *l = arg;
 	(void)e, (void)r;
 	if (unlikely(app.domain) && l->waits)
 		sf_baton_give();
 }
 
-static const struct sf_step looks = { claim, agreed, act, NULL, done, 0 };
+static const struct sf_step looks = { claim_thread, agreed_thread, act_thread, NULL, done_thread, 0 };
 
 static u64 last_look; /* the leader's */
 
@@ -972,7 +972,7 @@ void sf_threads_preempt(struct sf_regs *r)
 /* The running thread has come by a planted payload for the last time in its slice, equally in all replicas. */
 void sf_threads_yield(struct sf_regs *r)
 {
-	struct look l = { .yields = 1 };
+	struct look_thread l = { .yields = 1 };
 	struct sf_event e;
 	if (app.spawn.active) {
 		tls.budget = app.quantum;
@@ -998,7 +998,7 @@ void sf_threads_yield(struct sf_regs *r)
 /* While a thread runs. */
 void sf_threads_look(struct sf_regs *r)
 {
-	struct look l = { .waits = 0 };
+	struct look_thread l = { .waits = 0 };
 	struct sf_event e;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_LOOK;
@@ -1033,7 +1033,7 @@ static int others_ready(void)
 /* On the way back to the program: who goes on there? */
 void sf_turn(struct sf_regs *r)
 {
-	struct look l = { .waits = 1 };
+	struct look_thread l = { .waits = 1 };
 	struct sf_event e;
 	if (app.turn & SF_TURN_LOOK) {
 		app.turn &= ~SF_TURN_LOOK;
@@ -1059,7 +1059,7 @@ void sf_turn(struct sf_regs *r)
 		if (k != SF_NOBODY) {
 			if (unlikely(app.domain))
 				sf_baton_back(r);
-			enter(k, r);
+			enter_thread(k, r);
 			app.turn = 0;
 			take_signals(r);
 			return;
@@ -1073,7 +1073,7 @@ void sf_turn(struct sf_regs *r)
 		interrupt(t, l.info.signo, l.now);
 		app.wait_mask = t->wait_mask;
 		app.has_wait_mask = t->has_wait_mask;
-		enter(k, r);
+		enter_thread(k, r);
 		app.turn = 0;
 		sf_deliver(r, &l.info);
 		if (unlikely(app.domain))

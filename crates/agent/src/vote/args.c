@@ -56,7 +56,7 @@ static u64 sets_of(u32 version)
 	return version == 0x19980330 ? 1 : 2;
 }
 
-static u64 length(const struct sf_call *c, const struct sf_arg *k, const u64 a[6], s64 ret)
+static u64 length_args(const struct sf_call *c, const struct sf_arg *k, const u64 a[6], s64 ret)
 {
 	if (k->len == SF_L_RET && ret < 0)
 		return 0;
@@ -162,7 +162,7 @@ static int unasked(const struct sf_call *c, const u64 a[6], int i)
 	return c->arg[i].when == SF_W_NAMED && !a[i - 1];
 }
 
-static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
+static void digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
 	struct sf_hash *h = &e->bytes;
 	addr_cap = 0;
@@ -191,9 +191,9 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 		case SF_A_IN:
 		case SF_A_INOUT:
 			if (c->handler == SF_H_poll && k->size == sizeof(struct pollfd) && i == 0)
-				hash_pollfds(h, (void *)a[i], length(c, k, a, 0));
+				hash_pollfds(h, (void *)a[i], length_args(c, k, a, 0));
 			else
-				sf_hash_bytes(h, (void *)a[i], length(c, k, a, 0));
+				sf_hash_bytes(h, (void *)a[i], length_args(c, k, a, 0));
 			break;
 		case SF_A_IN_IOV: hash_iov(h, (void *)a[i], value(c, a, k->len), 0x7ffff000, 1); break;
 		case SF_A_OUT_IOV: hash_iov(h, (void *)a[i], value(c, a, k->len), 0, 0); break;
@@ -277,7 +277,7 @@ static void digest_readable(struct sf_event *e, const struct sf_call *c, const u
 		if (!a[i] || unasked(c, a, i))
 			continue;
 		switch (k->kind) {
-		case SF_A_IN: hash_readable(h, a[i], length(c, k, a, 0)); break;
+		case SF_A_IN: hash_readable(h, a[i], length_args(c, k, a, 0)); break;
 		case SF_A_IN_IOV: hash_readable_iov(h, a[i], value(c, a, k->len), 0x7ffff000); break;
 		case SF_A_IN_MSG:
 		case SF_A_OUT_MSG: hash_readable_message(h, a[i], 0, k->kind == SF_A_IN_MSG); break;
@@ -323,7 +323,7 @@ void sf_digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 		return;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
-		digest(e, c, a);
+		digest_args(e, c, a);
 	} else {
 		digest_readable(e, c, a);
 	}
@@ -430,7 +430,7 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 		case SF_A_OUT:
 		case SF_A_INOUT:
 			if (wrote)
-				move(m, a[i], length(c, k, a, ret));
+				move(m, a[i], length_args(c, k, a, ret));
 			break;
 		case SF_A_OUT_IOV:
 			if (ret > 0)
@@ -536,7 +536,7 @@ static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6
 			continue;
 		switch (k->kind) {
 		case SF_A_OUT:
-		case SF_A_INOUT: move_stored(m, a[i], length(c, k, a, k->len == SF_L_RET ? 0x7ffff000 : 0)); break;
+		case SF_A_INOUT: move_stored(m, a[i], length_args(c, k, a, k->len == SF_L_RET ? 0x7ffff000 : 0)); break;
 		case SF_A_OUT_IOV: move_stored_iov(m, a[i], value(c, a, k->len)); break;
 		case SF_A_OUT_MSG: move_stored_message(m, a[i]); break;
 		case SF_A_OUT_ADDR: move_stored(m, a[i], addr_cap); break;

@@ -103,7 +103,7 @@ INLINE int holds(const u64 *word, u64 want, enum sf_wait how)
 }
 
 /* What a replica has published stands before its place in the order of stores. */
-static int lost(const u64 *word, u64 want, enum sf_wait how, u32 owner)
+static int lost_log(const u64 *word, u64 want, enum sf_wait how, u32 owner)
 {
 	u64 place = load(&G->slot[owner].next);
 	return how == SF_W_RECORD && place > want && !holds(word, want, how);
@@ -128,7 +128,7 @@ static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u32 owner
 				return 0;
 			__builtin_ia32_pause();
 		} while (sf_tsc() - start < G->spin_tsc);
-		if (lost(word, want, how, owner)) {
+		if (lost_log(word, want, how, owner)) {
 			sf_raise(SF_A_LOG, seq);
 			return 0;
 		}
@@ -237,7 +237,7 @@ INLINE void digest_place(struct sf_event *e, const struct sf_regs *r)
 		digest_guarded(e, r);
 }
 
-static void claim(struct sf_event *e, const struct sf_regs *r)
+static void claim_log(struct sf_event *e, const struct sf_regs *r)
 {
 	const u64 seq = e->seq;
 	struct sf_claim_record *a = CLAIM(me.slot, seq);
@@ -287,7 +287,7 @@ static void claim(struct sf_event *e, const struct sf_regs *r)
 
 void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 {
-	claim(e, r);
+	claim_log(e, r);
 }
 
 static int same(const struct sf_claim_record *o, const struct sf_event *e, u64 ip)
@@ -304,7 +304,7 @@ int sf_claim_stands(const struct sf_event *e, struct sf_event *now, const struct
 	if (likely(((now->state ^ e->state) | (now->bytes.a ^ e->bytes.a) | (now->bytes.b ^ e->bytes.b)) == 0))
 		return 1;
 	sf_raise(SF_A_DIVERGED, e->seq); /* first: who reads the claim while it is written anew would take it for damaged */
-	claim(now, r);
+	claim_log(now, r);
 	return 0;
 }
 
