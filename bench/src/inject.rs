@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
+use steadfast_contract::outcome::Outcome;
 use steadfast_inject::campaign::{Field, Order, Running};
 use steadfast_inject::chacha::Seed;
 use steadfast_inject::doctor;
@@ -28,7 +29,6 @@ use steadfast_inject::record::{Dir, Planned};
 use steadfast_inject::sandbox::Ask;
 use steadfast_inject::server::{Client, Driver, Ready};
 use steadfast_inject::target::Ran;
-use steadfast_integrity::outcome::Outcome;
 use steadfast_report::published;
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::replay;

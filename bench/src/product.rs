@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use steadfast_integrity::event::Line;
-use steadfast_integrity::plan::RunReport;
+use steadfast_contract::event::Line;
+use steadfast_contract::plan::RunReport;
 
 /// The `steadfast` that is measured.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::event::{Line, What};
+use steadfast_contract::event::{Line, What};
 use steadfast_report::published::Row;
 use steadfast_workloads::Invocation;
 use steadfast_workloads::inputs::Rng;

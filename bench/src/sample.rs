@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::event::Line;
-use steadfast_integrity::plan::RunReport;
+use steadfast_contract::event::Line;
+use steadfast_contract::plan::RunReport;
 use steadfast_workloads::Invocation;
 use steadfast_workloads::store::sha256;
 

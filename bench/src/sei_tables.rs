@@ -29,8 +29,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use steadfast_contract::outcome::{Leaf, Outcome};
 use steadfast_inject::record::Dir;
-use steadfast_integrity::outcome::{Leaf, Outcome};
 use steadfast_report::published::Row;
 use steadfast_report::stats::{Confidence, Tally};
 use steadfast_workloads::inputs::Rng;
@@ -721,7 +721,7 @@ mod tests {
         let lines = mercurial(7, 50);
         assert_eq!(lines, mercurial(7, 50));
         for line in lines {
-            steadfast_integrity::fault::Fault::parse_all(&line).expect(&line);
+            steadfast_fault::Fault::parse_all(&line).expect(&line);
         }
     }
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use steadfast_integrity::exit::Verdict;
-use steadfast_integrity::ids::ReplicaId;
-use steadfast_integrity::plan::{Coverage, ProgramEnd, ReplicaTime, RunReport, Timings};
+use steadfast_contract::exit::Verdict;
+use steadfast_contract::plan::{Coverage, ProgramEnd, ReplicaTime, RunReport, Timings};
+use steadfast_fault::ids::ReplicaId;
 
 /// A script that passes for the product: it writes a sound report and then does `act`, in which
 /// `"$@"` is the program.

@@ -1,7 +1,7 @@
 /*
  * CRC32C by the processor's instruction (SSE 4.2), in three lanes (lanes.h) where it has PCLMULQDQ.
  *
- * Independent on purpose of the tables in crates/integrity/src/envelope/crc.rs. The constants are computed here at the first use.
+ * Independent on purpose of the tables in crates/envelope/src/crc.rs. The constants are computed here at the first use.
  *
  * Not covered: processors without SSE 4.2 (before 2008). The program stops there with the reason.
  */

@@ -10,7 +10,7 @@
 #include "envelope.h"
 #include "system.h"
 
-/* The same numbers stand in crates/integrity/src/envelope/dns.rs. */
+/* The same numbers stand in crates/envelope/src/dns.rs. */
 #define OPTION 65319
 #define OPTION_BYTES 12
 #define OPT_BYTES 11

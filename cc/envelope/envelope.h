@@ -13,7 +13,7 @@
  *     last byte of its payload. A server on level-triggered poll or epoll therefore needs no change.
  *  4. Nothing here allocates from the program's heap or calls its C library: memory is mapped, calls are made raw.
  *
- * The other end is crates/integrity/src/envelope, with a checksum of its own: this one uses the processor's
+ * The other end is crates/envelope/src, with a checksum of its own: this one uses the processor's
  * instruction, that one tables.
  *
  * Not covered: edge-triggered servers, descriptors passed between processes, reads of one connection by two threads at
@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define SF_FRAME_HEADER 16
-/* The same number stands in crates/integrity/src/envelope/stream.rs. */
+/* The same number stands in crates/envelope/src/stream.rs. */
 #define SF_PAYLOAD_MAX 16384
 #define SF_HELLO_BYTES 39
 

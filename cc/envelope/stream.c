@@ -100,7 +100,7 @@ static uint32_t seal(uint32_t payload_crc, uint64_t nonce, uint32_t sequence, ui
     uint64_t nonce;
     uint32_t sequence, length;
   } trailer = {nonce, sequence, length};
-  _Static_assert(sizeof trailer == 16, "Direction::checksum in crates/integrity/src/envelope/stream.rs");
+  _Static_assert(sizeof trailer == 16, "Direction::checksum in crates/envelope/src/stream.rs");
   return sf_envelope_crc32c(payload_crc, &trailer, sizeof trailer);
 }
 

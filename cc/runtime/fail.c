@@ -8,7 +8,7 @@
  * Invariants
  *  1. Only write, open and exit_group are used: no lock, no stdio, no atexit handler, since any memory may be wrong.
  *  2. One line to standard error for people; the same as JSON to the file that STEADFAST_EVENTS names. The first is what
- *     crates/inject/src/judge.rs reads, the second what crates/integrity/src/event.rs describes.
+ *     crates/inject/src/judge.rs reads, the second what crates/contract/src/event.rs describes.
  */
 #include "state.h"
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use steadfast_integrity::event::{Line, What};
+use steadfast_contract::event::{Line, What};
 
 use crate::bench::{Bench, workspace};
 use crate::harden::{build, compiler, run};

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libtest_mimic::Failed;
-use steadfast_integrity::event::{Line, RunStart, What};
-use steadfast_integrity::exit::{Own, Verdict};
-use steadfast_integrity::plan::RunReport;
+use steadfast_contract::event::{Line, RunStart, What};
+use steadfast_contract::exit::{Own, Verdict};
+use steadfast_contract::plan::RunReport;
 
 use crate::bench::{Bench, copy, one_group};
 use crate::left::Places;

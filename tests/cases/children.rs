@@ -12,8 +12,8 @@
 
 use libtest_mimic::{Failed, Trial};
 use std::time::Duration;
-use steadfast_integrity::event::What;
-use steadfast_integrity::exit::Verdict;
+use steadfast_contract::event::What;
+use steadfast_contract::exit::Verdict;
 
 use crate::bench::{Bench, one_group};
 use crate::check::{Log, last_lines, output_difference, protector, repeat};

@@ -15,7 +15,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use libtest_mimic::{Failed, Trial};
-use steadfast_integrity::event::{Line, What};
+use steadfast_contract::event::{Line, What};
 
 use crate::bench::Bench;
 use crate::harden::{WAYS, build, compiler, ended, own_program, program, random_source, run};

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, sockopt};
-use steadfast_integrity::exit::Verdict;
+use steadfast_contract::exit::Verdict;
 
 use crate::bench::{Bench, one_group};
 use crate::check::{Log, last_lines, output_difference, protector};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use steadfast_integrity::exit::Verdict;
+use steadfast_contract::exit::Verdict;
 
 use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use nix::unistd::Uid;
-use steadfast_integrity::event::What;
-use steadfast_integrity::exit::Verdict;
+use steadfast_contract::event::What;
+use steadfast_contract::exit::Verdict;
 
 use crate::bench::{Bench, one_group};
 use crate::check::{Log, last_lines, output_difference, protector};

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use libtest_mimic::Trial;
 use nix::unistd::Uid;
-use steadfast_integrity::exit::Own;
+use steadfast_contract::exit::Own;
 
 use crate::bench::{Bench, copy};
 use crate::build::Variant;

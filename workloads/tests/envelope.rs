@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use steadfast_integrity::envelope::client::{AGREED, Connection, hello};
-use steadfast_integrity::envelope::dns;
-use steadfast_integrity::envelope::stream::{PAYLOAD_MAX, Sealer, Sender};
+use steadfast_envelope::client::{AGREED, Connection, hello};
+use steadfast_envelope::dns;
+use steadfast_envelope::stream::{PAYLOAD_MAX, Sealer, Sender};
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::servers::build::wrap_option;
 

@@ -182,7 +182,7 @@ means as many bytes (or elements) of argument 1 as the call returned.
 
 fn exit_codes() -> String {
     let mut out = String::from(
-        "<!-- Generated from crates/integrity/src/exit.rs by `cargo run -p steadfast-xtask -- docs`: edit that. -->
+        "<!-- Generated from crates/contract/src/exit.rs by `cargo run -p steadfast-xtask -- docs`: edit that. -->
 # Exit codes
 
 A protected program's status passes through untouched; its death by a signal becomes the command's own death by that signal.
@@ -195,7 +195,7 @@ the unambiguous verdict is in `--json` and `--events`.
 |---:|---|
 ",
     );
-    for own in steadfast_integrity::exit::Own::ALL {
+    for own in steadfast_contract::exit::Own::ALL {
         let _ = writeln!(out, "| {} | {} |", own.code(), own.meaning());
     }
     out.push_str(

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use steadfast_integrity::envelope::client::Connection;
+use steadfast_envelope::client::Connection;
 use steadfast_workloads::inputs::Rng;
 
 use super::{KEY_BYTES, KEYS, VALUE_BYTES};

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use steadfast_contract::outcome::Outcome;
 use steadfast_inject::record::Dir;
-use steadfast_integrity::outcome::Outcome;
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::replay;

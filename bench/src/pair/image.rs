@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use steadfast_integrity::digest::crc32c;
+use steadfast_digest::crc32c;
 use steadfast_report::published::Row;
 
 use super::sites::{Flags, Sites, first_process, free_port, middle};

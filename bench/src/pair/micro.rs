@@ -287,7 +287,7 @@ pub fn measure(
 mod tests {
     use std::fs;
 
-    use steadfast_integrity::digest::vote128;
+    use steadfast_digest::vote128;
 
     #[test]
     fn the_digest_of_a_page_is_that_of_other_makers() {

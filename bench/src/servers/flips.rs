@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::plan::{ProgramEnd, RunReport};
+use steadfast_contract::plan::{ProgramEnd, RunReport};
 use steadfast_report::published::Row;
 use steadfast_report::stats::{Confidence, Tally};
 use steadfast_workloads::inputs::Rng;

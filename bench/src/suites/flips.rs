@@ -16,9 +16,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
+use steadfast_contract::outcome::Outcome;
 use steadfast_inject::record::Dir;
 use steadfast_inject::victim::Victim;
-use steadfast_integrity::outcome::Outcome;
 use steadfast_report::published::Row;
 use steadfast_report::stats::{Confidence, Tally};
 

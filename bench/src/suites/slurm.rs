@@ -20,7 +20,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
-use steadfast_integrity::outcome::{Leaf, Outcome};
+use steadfast_contract::outcome::{Leaf, Outcome};
 
 const INSIDE: &str = "STEADFAST_BENCH_SLURM";
 /// For documentation (RFC 5737). Without another address than loopback's, getaddrinfo(3) says

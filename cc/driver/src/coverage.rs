@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use object::{Object as _, ObjectSection as _};
 use serde::Serialize;
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
 
 /// The section; cc/pass/report.cpp writes it.
 const SECTION: &str = ".steadfast.cov";

@@ -1,7 +1,7 @@
 //! What is wrong with a command line of `steadfast cc`, and what is to be done about it.
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
 
 /// A command line that cannot be hardened.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

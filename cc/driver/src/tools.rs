@@ -9,8 +9,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
 
 /// The major version that the pass is built for.
 pub const LLVM_MAJOR: u32 = 19;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::digest::vote128;
+use steadfast_digest::vote128;
 
 /// A replica, by a number that no later process of it has again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ impl ObjectId {
     #[must_use]
     pub fn named(kind: &str, name: &[u8]) -> Self {
         Self(
-            steadfast_integrity::digest::Vote128::new()
+            steadfast_digest::Vote128::new()
                 .part(kind.as_bytes())
                 .part(name)
                 .finish(),

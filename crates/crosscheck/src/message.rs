@@ -1,7 +1,7 @@
 //! What replicas tell each other beside the log. A transport frames each message with a CRC; the log carries [`Recover`].
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::digest::Vote128;
+use steadfast_digest::Vote128;
 
 use crate::ids::{Digest, Index, Node, ObjectId};
 

@@ -1,6 +1,6 @@
 //! States between their making and their use: minutes in memory, hours on disk, and the network. A digest at their end goes with them.
 
-use steadfast_integrity::digest::Vote128;
+use steadfast_digest::Vote128;
 
 /// Bytes of the digest.
 const LENGTH: usize = 16;

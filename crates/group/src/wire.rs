@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use steadfast_crosscheck::{Message, Node};
-use steadfast_integrity::digest::crc32c;
+use steadfast_digest::crc32c;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
-use steadfast_integrity::monitor::{BUSY, Kind, Metrics, OK, Reply, UNKNOWN};
+use steadfast_contract::monitor::{BUSY, Kind, Metrics, OK, Reply, UNKNOWN};
 use steadfast_restart::Edge;
 use steadfast_restart::host::{Counts, Report, State};
 use steadfast_sys::manager::Manager;

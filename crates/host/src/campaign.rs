@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::digest::Vote128;
+use steadfast_digest::Vote128;
 use steadfast_report::stats::{Confidence, Tally};
 
 use crate::clients::What;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use steadfast_integrity::exit::Own;
+use steadfast_contract::exit::Own;
 
 use crate::told::Told;
 

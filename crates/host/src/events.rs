@@ -45,7 +45,7 @@ impl Events {
             return;
         };
         let ns = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        line["v"] = steadfast_integrity::event::SCHEMA_VERSION.into();
+        line["v"] = steadfast_contract::event::SCHEMA_VERSION.into();
         line["seq"] = self.seq.fetch_add(1, Ordering::Relaxed).into();
         line["t_ns"] = ns.into();
         line["type"] = kind.into();

@@ -16,7 +16,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::exit::Own;
+use steadfast_contract::exit::Own;
 use steadfast_restart::keep;
 use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, descriptor, signals};

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
-use steadfast_integrity::monitor;
+use steadfast_contract::monitor;
 use steadfast_restart::host::{Kept, Listener, Report};
 use steadfast_restart::{Host, Value};
 use steadfast_sys::manager::Manager;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use steadfast_inject::chacha::Seed;
-use steadfast_integrity::exit::Own;
+use steadfast_contract::exit::Own;
 use steadfast_restart::trial::TrialError;
 
 /// An error as the user sees it: what is required and what was found, the cause, and what would help.

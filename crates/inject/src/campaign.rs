@@ -30,8 +30,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::fault::{Fault, PathGlob, Trigger};
-use steadfast_integrity::outcome::Outcome;
+use steadfast_contract::outcome::Outcome;
+use steadfast_fault::{Fault, PathGlob, Trigger};
 
 use self::machine::commit;
 pub use self::machine::machine;

@@ -15,8 +15,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Serialize;
-use steadfast_integrity::fault::{self, Fault};
-use steadfast_integrity::outcome::Outcome;
+use steadfast_contract::outcome::Outcome;
+use steadfast_fault::{self as fault, Fault};
 
 use crate::campaign::{CampaignError, Field, Order, Progress, Running};
 use crate::chacha::Seed;

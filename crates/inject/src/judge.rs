@@ -16,9 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use steadfast_integrity::exit::Own;
-use steadfast_integrity::fault::PathGlob;
-use steadfast_integrity::outcome::Leaf;
+use steadfast_contract::exit::Own;
+use steadfast_contract::outcome::Leaf;
+use steadfast_fault::PathGlob;
 
 use crate::record::{Comparator, Detection, Limits, Outputs};
 use crate::server::{CLIENT, Talk, is_replies, replies};

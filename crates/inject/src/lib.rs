@@ -45,9 +45,9 @@ pub(crate) struct AddressRegister {
 
 pub(crate) fn operand_register(
     insn: &iced_x86::Instruction,
-    target: &steadfast_integrity::fault::Target,
+    target: &steadfast_fault::Target,
 ) -> Option<AddressRegister> {
-    use steadfast_integrity::fault::Target;
+    use steadfast_fault::Target;
     use steadfast_strike::operand;
     let which = match target {
         Target::ReadAddress => operand::Which::Read,

@@ -13,7 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::fault::Fault;
+use steadfast_fault::Fault;
 use steadfast_sys::{procfs, ptrace};
 
 use crate::chacha::{Draw, Seed};

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
-use steadfast_integrity::fault::{Location, Module as Named};
+use steadfast_fault::{Location, Module as Named};
 use steadfast_patch as patch;
 
 use crate::payload::Hooked;

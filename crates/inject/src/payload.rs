@@ -11,9 +11,7 @@
 //! Layouts: crates/inject/blob/strike.h; what a record is made of: crates/strike/src/record.rs.
 
 use iced_x86::Instruction;
-use steadfast_integrity::fault::{
-    Effect, Fault, Hits, Part, Processes, Replicas, Target, ThreadPath,
-};
+use steadfast_fault::{Effect, Fault, Hits, Part, Processes, Replicas, Target, ThreadPath};
 use steadfast_patch as patch;
 use steadfast_strike::record::{self, STRIKE_BYTES, STRUCK_BYTES};
 use steadfast_strike::{From, Refusal, Strike, What, refuse};
@@ -146,7 +144,7 @@ pub(crate) fn strike(
     fault: &Fault,
     insn: &Instruction,
     bytes: &[u8],
-    start: &dyn Fn(&steadfast_integrity::fault::Location) -> Option<u64>,
+    start: &dyn Fn(&steadfast_fault::Location) -> Option<u64>,
 ) -> Result<Strike, Refusal> {
     let mut strike = Strike::of(fault)?;
     let bare = |what: &str| refuse(fault, "an address in a bare program", what, "[rsi+8]");

@@ -26,8 +26,8 @@ use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::fault::Fault;
-use steadfast_integrity::outcome::Leaf;
+use steadfast_contract::outcome::Leaf;
+use steadfast_fault::Fault;
 pub use steadfast_report::results::{
     Detection, Group as FaultType, Machine, Place, Population as Counts,
 };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::fault::Fault;
+use steadfast_fault::Fault;
 use steadfast_sys::sandbox;
 
 use crate::profile::{self, Profile};

@@ -31,7 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::envelope::client::Connection;
+use steadfast_envelope::client::Connection;
 use steadfast_sys::sandbox::{self, Ended, Watched};
 
 use crate::record::Pattern;

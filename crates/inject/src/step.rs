@@ -25,7 +25,7 @@ mod walk;
 use std::time::{Duration, Instant};
 
 use iced_x86::Instruction;
-use steadfast_integrity::fault::{Effect, Fault, Hits, Target, Trigger};
+use steadfast_fault::{Effect, Fault, Hits, Target, Trigger};
 use steadfast_strike::Refusal;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{Stopped, Waited};

@@ -30,7 +30,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::fault::{
+use steadfast_fault::{
     Access, Bits, Change, Effect, Extent, Fault, Hits, PathGlob, Storage, Target, Trigger,
 };
 use steadfast_strike::{Refusal, record, refuse};

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use steadfast_contract::outcome::Outcome;
 use steadfast_inject::campaign::{Order, Running};
 use steadfast_inject::doctor;
 use steadfast_inject::models::{Model, Shape};
 use steadfast_inject::record::{Dir, Engine, Run};
-use steadfast_integrity::outcome::Outcome;
 
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("steadfast-inject-{name}-{}", std::process::id()));

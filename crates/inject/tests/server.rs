@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use common::clean;
+use steadfast_contract::outcome::{Leaf, Outcome};
 use steadfast_inject::campaign::{Order, Running};
 use steadfast_inject::doctor;
 use steadfast_inject::record::{Dir, Run};
 use steadfast_inject::server::{Client, Driver, Exchange, Ready, Trace};
-use steadfast_integrity::outcome::{Leaf, Outcome};
 
 const PORT: u16 = 7007;
 

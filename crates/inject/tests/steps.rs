@@ -7,9 +7,9 @@ mod common;
 use std::sync::atomic::AtomicBool;
 
 use common::clean;
+use steadfast_contract::outcome::Leaf;
 use steadfast_inject::campaign::Running;
 use steadfast_inject::record::{Dir, Engine};
-use steadfast_integrity::outcome::Leaf;
 
 #[test]
 fn single_steps_count_each_execution_once_and_give_up_who_waits() {

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use common::clean;
+use steadfast_contract::outcome::Outcome;
 use steadfast_inject::campaign::{Order, Progress, Running};
 use steadfast_inject::models::Model;
 use steadfast_inject::record::{Dir, Planned, Run};
-use steadfast_integrity::outcome::Outcome;
 
 fn order(name: &str) -> Order {
     common::order("storage", name, 61_113)

@@ -12,11 +12,11 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use common::clean;
+use steadfast_contract::outcome::Outcome;
 use steadfast_inject::campaign::{Order, Running};
 use steadfast_inject::doctor;
 use steadfast_inject::models::Model;
 use steadfast_inject::record::{Comparator, Dir, Engine, Run};
-use steadfast_integrity::outcome::Outcome;
 
 fn order(name: &str) -> Order {
     common::order("victims", name, 61_114)

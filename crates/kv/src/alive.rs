@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use steadfast_integrity::exit::Own;
+use steadfast_contract::exit::Own;
 
 thread_local! {
     /// Whether this thread does what a client has asked for.

@@ -19,9 +19,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
+use steadfast_digest::{Vote128, crc32c};
 use steadfast_group::disk::record;
 use steadfast_group::secret;
-use steadfast_integrity::digest::{Vote128, crc32c};
 
 use crate::ask::{ask, plain, status_of};
 use crate::cli::At;

@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use steadfast_crosscheck::Digest;
+use steadfast_envelope::server::{Asked, Envelope, asked};
 use steadfast_group::tls::{Stream, Tls};
-use steadfast_integrity::envelope::server::{Asked, Envelope, asked};
 
 use crate::alive::for_client;
 use crate::protocol::{Local, Parsed, TOO_LARGE, parse};

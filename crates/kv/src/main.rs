@@ -33,8 +33,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser as _};
+use steadfast_contract::exit::Own;
 use steadfast_crosscheck::Node;
-use steadfast_integrity::exit::Own;
 
 use ask::{ask, plain, status_of};
 use cli::{At, Cli, TlsClients, Verb};

@@ -14,7 +14,7 @@
 //! Not covered: a client that asks again later than that; commands of the classic protocol, which have no opaque.
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::digest::vote128;
+use steadfast_digest::vote128;
 
 use crate::request::{Form, KEY_MAX, Request};
 

@@ -109,7 +109,7 @@ pub(crate) fn finish() {
 }
 
 /// Ends the process.
-pub(crate) fn exit(code: steadfast_integrity::exit::Own) -> ! {
+pub(crate) fn exit(code: steadfast_contract::exit::Own) -> ! {
     finish();
     std::process::exit(code.code().into());
 }

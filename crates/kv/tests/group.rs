@@ -16,8 +16,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use steadfast_integrity::envelope::client::{Connection, hello};
-use steadfast_integrity::envelope::stream::{Sealer, Sender};
+use steadfast_envelope::client::{Connection, hello};
+use steadfast_envelope::stream::{Sealer, Sender};
 use steadfast_workloads::replay::memcached;
 
 #[path = "group/answers.rs"]

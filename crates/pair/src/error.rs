@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
 use steadfast_replica::LaunchError;
 
 use crate::files::FollowError;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::{Right, Side};
 use crate::error::PairError;
 use crate::tls::{Incoming, Outgoing};
-use steadfast_integrity::digest::{crc32c, crc32c_append};
+use steadfast_digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
 pub(crate) const VERSION: u32 = 13;

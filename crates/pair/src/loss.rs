@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::digest::vote128;
+use steadfast_digest::vote128;
 
 use crate::cli::Demo;
 use crate::error::PairError;

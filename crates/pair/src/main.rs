@@ -55,7 +55,7 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser};
-use steadfast_integrity::advice::Advise;
+use steadfast_contract::advice::Advise;
 use steadfast_replica::site::{DESCRIPTORS_MAX, End};
 
 use board::What;

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::sync::OnceLock;
 
 use md5::{Digest as _, Md5};
-use steadfast_integrity::digest::{crc32c, vote128};
+use steadfast_digest::{crc32c, vote128};
 
 /// Bytes of a page, on every file system that Linux mounts on x86-64.
 pub(crate) const PAGE: usize = 4096;

@@ -14,9 +14,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use steadfast_integrity::digest::vote128;
-use steadfast_integrity::fault::Fault;
-use steadfast_integrity::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, Plan};
+use steadfast_contract::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, Plan};
+use steadfast_digest::vote128;
+use steadfast_fault::Fault;
 use steadfast_replica::LaunchError;
 use steadfast_replica::site::{Exchanges, Part, Setup, Site};
 

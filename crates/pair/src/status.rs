@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::monitor::{self, BUSY, Kind, Metrics, OK, UNKNOWN};
+use steadfast_contract::monitor::{self, BUSY, Kind, Metrics, OK, UNKNOWN};
 use steadfast_replica::site::{Part, Site};
 use steadfast_sys::manager::Manager;
 use steadfast_sys::{child, signals};

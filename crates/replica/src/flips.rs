@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
-use steadfast_integrity::event::FaultHit;
-use steadfast_integrity::fault::{
+use steadfast_contract::event::FaultHit;
+use steadfast_contract::plan::{FaultReport, Plan};
+use steadfast_fault::ids::{CoreId, GuestAddr, Site};
+use steadfast_fault::{
     Effect, EventPhase, Fault, Incident, InsnClass, Location, Module, Part, Processes, Replicas,
     Scope, Target, Trigger,
 };
-use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
-use steadfast_integrity::plan::{FaultReport, Plan};
 use steadfast_patch as patch;
 use steadfast_strike::record::{self, HIT_BYTES, Hit};
 use steadfast_strike::{From, Place, Refusal, Strike, What, class, refuse};

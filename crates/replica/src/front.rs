@@ -25,7 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use steadfast_integrity::exit::{Exit, Own};
+use steadfast_contract::exit::{Exit, Own};
 use steadfast_sys::shared::Shared;
 use steadfast_sys::signals::{self, Taken};
 use steadfast_sys::{child, descriptor, procfs};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_sys::{futex, procfs, shared::Shared};
 
-use steadfast_integrity::ids::{CoreId, ReplicaId};
+use steadfast_fault::ids::{CoreId, ReplicaId};
 
 use crate::abi;
 

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::plan::Plan;
+use steadfast_contract::plan::Plan;
 use steadfast_sys::descriptor::{self, RIGHTS_BYTES};
 use steadfast_sys::{child, cpu, procfs, ptrace, random, shared::Shared};
 
@@ -626,7 +626,7 @@ fn boot_bytes(boot: &Boot) -> Vec<u8> {
 
 /// Cores for the replicas, first the leader's.
 pub(crate) fn cores(plan: &Plan) -> Result<Vec<usize>, LaunchError> {
-    use steadfast_integrity::plan::{Placement, SmtSiblings};
+    use steadfast_contract::plan::{Placement, SmtSiblings};
     let allowed = cpu::allowed();
     let mut order = match &plan.placement {
         Placement::Cpus(set) => set.iter().map(|c| c.0 as usize).collect(),

@@ -36,10 +36,10 @@ use std::path::PathBuf;
 pub use flips::{OwnPlaces, own_places, plantable, plantable_in_agent};
 pub use profile::{Executed, Profile, profile};
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::event::EventSink;
-use steadfast_integrity::exit::Own;
-use steadfast_integrity::plan::{EqualPids, Plan, ProgramEnd, RunReport};
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::event::EventSink;
+use steadfast_contract::exit::Own;
+use steadfast_contract::plan::{EqualPids, Plan, ProgramEnd, RunReport};
 pub use steadfast_strike::Refusal;
 use steadfast_sys::child::Limited;
 use steadfast_sys::ptrace::Denial;

@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSegment, ObjectSymbol};
-use steadfast_integrity::ids::{GuestAddr, Site};
-use steadfast_integrity::plan::{Coverage, ModuleCoverage, OpenSite, SlowSite};
+use steadfast_contract::plan::{Coverage, ModuleCoverage, OpenSite, SlowSite};
+use steadfast_fault::ids::{GuestAddr, Site};
 use steadfast_patch as patch;
 use steadfast_sys::procfs;
 

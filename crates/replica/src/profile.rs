@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use steadfast_integrity::plan::{Backstop, EqualPids, Plan, RunReport};
+use steadfast_contract::plan::{Backstop, EqualPids, Plan, RunReport};
 
 use crate::abi;
 use crate::supervise::{Hearing, Supervisor};

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::plan::Plan;
+use steadfast_contract::plan::Plan;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, futex, procfs};

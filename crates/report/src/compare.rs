@@ -11,7 +11,7 @@
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::outcome::Outcome;
+use steadfast_contract::outcome::Outcome;
 
 use crate::format::{count, extent, percent, quantity, rate};
 use crate::report::{Extent, Rate, SCHEMA};

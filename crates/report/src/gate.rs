@@ -30,7 +30,7 @@ mod parse;
 
 use std::fmt;
 
-use steadfast_integrity::outcome::Outcome;
+use steadfast_contract::outcome::Outcome;
 
 use crate::format::{count, percent, quantity};
 use crate::stats::{Arm, Confidence, Shares, compare, power};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use minijinja::value::{Value, ViaDeserialize};
 use minijinja::{Environment, context};
 use serde::Serialize;
-use steadfast_integrity::outcome::Outcome;
+use steadfast_contract::outcome::Outcome;
 
 use crate::compare::{Comparison, Pair};
 use crate::format;

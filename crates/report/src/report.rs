@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::outcome::{Leaf, Outcome};
+use steadfast_contract::outcome::{Leaf, Outcome};
 
 use crate::results::{Detection, Place, Population, Provenance, Results, Run};
 use crate::stats::bootstrap::quantile_sorted;

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use steadfast_integrity::outcome::Leaf;
+use steadfast_contract::outcome::Leaf;
 
 /// A campaign, finished or not.
 #[derive(Debug, Clone, PartialEq)]

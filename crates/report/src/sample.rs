@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_integrity::outcome::Leaf;
+use steadfast_contract::outcome::Leaf;
 
 use crate::results::{
     ControlCount, Detection, FunctionCount, Golden, Group, Machine, Module, Place, Population,

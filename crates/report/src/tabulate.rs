@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_integrity::outcome::{Leaf, Outcome};
+use steadfast_contract::outcome::{Leaf, Outcome};
 
 use crate::results::{ControlCount, Population, Results};
 use crate::stats::{Share, Shares, Tally};

@@ -1,7 +1,7 @@
 //! What a campaign adds up to, on every page but HTML; and the published schema.
 
 use proptest::prelude::*;
-use steadfast_integrity::outcome::{Leaf, Outcome};
+use steadfast_contract::outcome::{Leaf, Outcome};
 
 use crate::compare::{Comparison, Input};
 use crate::gate::Gate;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use steadfast_integrity::outcome::Outcome;
+use steadfast_contract::outcome::Outcome;
 
 use crate::format::{between, count, extent, percent, quantity, rate, readable, time};
 use crate::gate::Judgement;

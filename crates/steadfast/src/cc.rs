@@ -23,8 +23,8 @@ use steadfast_cc_driver::coverage::{self, Coverage, CoverageError, Level};
 use steadfast_cc_driver::flags;
 use steadfast_cc_driver::policy::Policy;
 use steadfast_cc_driver::tools::Tools;
-use steadfast_integrity::advice::Advise;
-use steadfast_integrity::exit::{Exit, Own};
+use steadfast_contract::advice::Advise;
+use steadfast_contract::exit::{Exit, Own};
 
 use crate::report::Console;
 

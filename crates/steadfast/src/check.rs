@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use steadfast_integrity::exit::{Exit, Own};
+use steadfast_contract::exit::{Exit, Own};
 use steadfast_probe::{Check, Cost, Finding, Measure, State};
 
 use crate::cli::CheckArgs;

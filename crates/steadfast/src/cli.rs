@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
-use steadfast_integrity::fault::{Fault, FaultError};
-use steadfast_integrity::plan::{
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
+use steadfast_contract::plan::{
     Backstop, CheckMemory, EpochBudget, EqualPids, HugePages, OnMismatch, Placement, Plan,
     PlanError, Private, SmtSiblings,
 };
+use steadfast_fault::{Fault, FaultError};
 
 use crate::find::{self, FindError};
 use crate::inject;

@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use steadfast_integrity::advice::Advise;
-use steadfast_integrity::event::EventSink;
-use steadfast_integrity::exit::Exit;
-use steadfast_integrity::plan::{Plan, RunReport};
+use steadfast_contract::advice::Advise;
+use steadfast_contract::event::EventSink;
+use steadfast_contract::exit::Exit;
+use steadfast_contract::plan::{Plan, RunReport};
 use steadfast_replica::front::Side;
 
 /// What an engine says when it could not carry a plan out.

@@ -20,10 +20,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::{Exit, Own};
 use steadfast_inject::record::{Dir, RecordError};
 use steadfast_inject::results::{self, ResultsError};
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::{Exit, Own};
 use steadfast_report::results::Results;
 
 use crate::report::Console;

@@ -1,6 +1,6 @@
 //! The command: flags in, verdict and exit code out.
 //!
-//! Raw arguments become a checked [`Plan`](steadfast_integrity::plan::Plan) before anything
+//! Raw arguments become a checked [`Plan`](steadfast_contract::plan::Plan) before anything
 //! starts; the engine runs it; what it saw is written to `--events` and `--json`, and summed up
 //! on stderr when there is something to say.
 //!
@@ -9,7 +9,7 @@
 //!  2. Between the program's first instruction and its last, nothing is written to its streams.
 //!     When replicas agreed and nobody asked, nothing is written at all.
 //!  3. The program's status passes through untouched, its death by a signal is died again, and
-//!     what Steadfast says for itself is one of [`Own`](steadfast_integrity::exit::Own).
+//!     what Steadfast says for itself is one of [`Own`](steadfast_contract::exit::Own).
 //!
 //! Not covered: how a plan is carried out. That is behind [`engine`].
 
@@ -33,7 +33,7 @@ use std::io::{self, Write as _};
 use std::panic;
 use std::process;
 
-use steadfast_integrity::exit::{Exit, Own};
+use steadfast_contract::exit::{Exit, Own};
 
 use report::Console;
 

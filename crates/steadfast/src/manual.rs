@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io;
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::{Exit, Own};
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::{Exit, Own};
 
 use crate::cli;
 use crate::report::Console;

@@ -8,9 +8,9 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
-use steadfast_integrity::monitor::{self, BUSY, Kind, Metrics, OK, Reply, UNKNOWN};
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
+use steadfast_contract::monitor::{self, BUSY, Kind, Metrics, OK, Reply, UNKNOWN};
 use steadfast_replica::status::{Group, State, Totals, Tree, trees};
 
 use crate::report::printable;

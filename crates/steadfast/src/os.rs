@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use steadfast_integrity::plan::Ambient;
+use steadfast_contract::plan::Ambient;
 
 /// Bits 0 to 2: the standard stream was closed. Bit 3: SIGPIPE was ignored. Bit 4: SIGCHLD was.
 static AMBIENT: AtomicU8 = AtomicU8::new(0);

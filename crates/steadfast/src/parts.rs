@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
 
 /// A part, and how its binary is made.
 pub(crate) struct Part {

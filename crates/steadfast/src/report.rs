@@ -16,9 +16,9 @@ use std::panic::PanicHookInfo;
 use std::path::Path;
 
 use clap::error::ErrorKind;
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::{Exit, Own};
-use steadfast_integrity::plan::Coverage;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::{Exit, Own};
+use steadfast_contract::plan::Coverage;
 
 use crate::remedies;
 

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::event::{Event, EventSink, JsonLines, report_line};
-use steadfast_integrity::exit::{Exit, Own};
-use steadfast_integrity::plan::{Plan, RunReport};
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::event::{Event, EventSink, JsonLines, report_line};
+use steadfast_contract::exit::{Exit, Own};
+use steadfast_contract::plan::{Plan, RunReport};
 
 use crate::cli::{RunArgs, Volume};
 use crate::engine::Ran;

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::{Exit, Own};
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::{Exit, Own};
 use steadfast_replica::status::{Group, Tree, size_of_output, trees};
 
 use crate::cli::{PsArgs, TopArgs};

@@ -7,13 +7,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use steadfast_integrity::event::{
+use steadfast_contract::event::{
     Cause, CoreSuspect, Difference, Divergence, FaultHit, Judgement, LogCheck, Recovery,
     RecoveryAction, Refused, SuspectAction, Unprotected, What,
 };
-use steadfast_integrity::exit::Verdict;
-use steadfast_integrity::ids::ReplicaId;
-use steadfast_integrity::plan::{Plan, ProgramEnd, RunReport, StopReason};
+use steadfast_contract::exit::Verdict;
+use steadfast_contract::plan::{Plan, ProgramEnd, RunReport, StopReason};
+use steadfast_fault::ids::ReplicaId;
 
 use crate::cli::Volume;
 use crate::remedies;

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use steadfast_contract::outcome::Leaf;
 use steadfast_inject::record::{
     Campaign, Comparator, ControlRuns, Counts, Dir, Engine, FaultType, Golden, Limits, Machine,
     Place, Planned, Population, Protection, Run, SCHEMA, Shard,
 };
-use steadfast_integrity::outcome::Leaf;
 use tempfile::TempDir;
 
 const RUNS: u64 = 3_000;

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use steadfast_contract::outcome::Outcome;
 use steadfast_inject::models::Model;
 use steadfast_inject::record::Dir;
 use steadfast_inject::victim::Victim;
-use steadfast_integrity::outcome::Outcome;
 use tempfile::TempDir;
 
 struct Place(TempDir);

@@ -5,7 +5,7 @@
 //! Not covered: x87 and MMX.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess};
-use steadfast_integrity::fault::InsnClass as C;
+use steadfast_fault::InsnClass as C;
 
 /// The classes of an instruction.
 #[must_use]

@@ -22,7 +22,7 @@ pub mod record;
 
 use iced_x86::{Code, FlowControl, Instruction};
 use operand::{Undo, Which};
-use steadfast_integrity::fault::{
+use steadfast_fault::{
     Bits, Effect, Fault, Incident, Lasting, Location, MemBase, MemExpr, Moment, Register, Target,
 };
 

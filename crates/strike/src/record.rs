@@ -9,8 +9,8 @@
 //!
 //! Not covered: where records lie and who counts executions, which is each owner's.
 
-use steadfast_integrity::fault::{Change, Effect, Fault, Hits};
-use steadfast_integrity::ids::CoreId;
+use steadfast_fault::ids::CoreId;
+use steadfast_fault::{Change, Effect, Fault, Hits};
 
 use crate::operand::Undo;
 use crate::{From, Place, Refusal, Strike, refuse};

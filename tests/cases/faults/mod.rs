@@ -27,8 +27,8 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use steadfast_integrity::event::{Line, What};
-use steadfast_integrity::exit::{Own, Verdict};
+use steadfast_contract::event::{Line, What};
+use steadfast_contract::exit::{Own, Verdict};
 
 use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};
@@ -279,7 +279,7 @@ pub(crate) fn replica_pid(events: &Path, which: usize) -> Result<i32, String> {
         .lines()
         .next()
         .ok_or("the event file is empty although the program has spoken")?;
-    let line: steadfast_integrity::event::Line =
+    let line: steadfast_contract::event::Line =
         serde_json::from_str(line).map_err(|error| format!("events: {error}"))?;
     let What::RunStart(start) = line.event.what else {
         return Err("events do not begin with run_start".to_owned());

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
+use steadfast_contract::event::{HardenAction, HardenMismatch, Line, What};
 
 use super::compile::{ended, own_program, program, run};
 use crate::bench::Bench;

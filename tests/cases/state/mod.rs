@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use libtest_mimic::{Failed, Trial};
-use steadfast_integrity::event::{Line, StateAction, What};
+use steadfast_contract::event::{Line, StateAction, What};
 
 use crate::bench::{Bench, workspace};
 use crate::harden::{WAYS, build, compiler, ended, program, random_source, run, source};

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use steadfast_integrity::envelope::dns as envelope;
+use steadfast_envelope::dns as envelope;
 
 use super::process::{Running, Split, free_address};
 use super::{Paced, Saturated};

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use steadfast_integrity::envelope::client::{AGREED, hello};
-use steadfast_integrity::envelope::stream::{Front, Opener, Sealer, Sender};
+use steadfast_envelope::client::{AGREED, hello};
+use steadfast_envelope::stream::{Front, Opener, Sealer, Sender};
 
 use super::process::{Running, Split};
 use super::{Paced, Saturated};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use steadfast_integrity::envelope::dns as envelope;
+use steadfast_envelope::dns as envelope;
 
 use crate::dns::{self, NXDOMAIN, SERVFAIL, kind};
 use crate::inputs::Rng;

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use steadfast_integrity::envelope::client::Connection;
-use steadfast_integrity::envelope::dns as envelope;
+use steadfast_envelope::client::Connection;
+use steadfast_envelope::dns as envelope;
 
 use crate::inputs::Rng;
 use crate::load;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use steadfast_integrity::digest::Vote128;
+use steadfast_digest::Vote128;
 
 use super::{Bytes, Critical, Encode, Guarded, Spoilt, Writing, shape, unpack};
 use crate::core::Objects;

@@ -25,7 +25,7 @@ mod tests;
 
 use std::ops::{Deref, DerefMut};
 
-use steadfast_integrity::digest::Vote128;
+use steadfast_digest::Vote128;
 
 pub use arena::{Arena, At, Found, Ref, State, tag};
 pub use encode::{Bytes, Encode, shape};

@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde::{Serialize, de::DeserializeOwned};
-use steadfast_integrity::digest::crc32c;
+use steadfast_digest::crc32c;
 
 /// Before the body.
 pub(super) const HEAD: usize = 12;

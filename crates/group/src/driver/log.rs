@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_crosscheck::{
     Arena, Critical, Index, ObjectId, Objects, Pair, Recover, Ref, State as _,
 };
-use steadfast_integrity::digest::{Vote128, crc32c};
+use steadfast_digest::{Vote128, crc32c};
 
 use super::Machine;
 use crate::sequencer::is_next;

@@ -461,7 +461,7 @@ fn stamped(bytes: Vec<u8>) -> Vec<u8> {
     let now = u64::try_from(now).unwrap_or(u64::MAX).to_le_bytes();
     let mut stamped = Vec::with_capacity(12 + bytes.len());
     stamped.extend_from_slice(&now);
-    stamped.extend_from_slice(&steadfast_integrity::digest::crc32c(&now).to_le_bytes());
+    stamped.extend_from_slice(&steadfast_digest::crc32c(&now).to_le_bytes());
     stamped.extend_from_slice(&bytes);
     stamped
 }
@@ -475,7 +475,7 @@ pub fn unstamped(bytes: &[u8]) -> (u64, &[u8]) {
     let Some((check, rest)) = rest.split_first_chunk::<4>() else {
         return (0, &[]);
     };
-    if steadfast_integrity::digest::crc32c(time) == u32::from_le_bytes(*check) {
+    if steadfast_digest::crc32c(time) == u32::from_le_bytes(*check) {
         (u64::from_le_bytes(*time), rest)
     } else {
         (0, rest)

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::fault::{Effect, Fault, Target, Trigger};
-use steadfast_integrity::outcome::Leaf;
+use steadfast_contract::outcome::Leaf;
+use steadfast_fault::{Effect, Fault, Target, Trigger};
 
 use super::order::Order;
 use super::{CampaignError, os};

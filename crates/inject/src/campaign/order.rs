@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use steadfast_integrity::fault::{Fault, PathGlob};
+use steadfast_fault::{Fault, PathGlob};
 
 use super::one::is_storage;
 use super::{CampaignError, needs, os};

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use steadfast_integrity::fault::{Fault, Trigger};
+use steadfast_fault::{Fault, Trigger};
 
 use super::golden::unanswered;
 use super::{CampaignError, Field, Progress, needs};
@@ -429,16 +429,13 @@ impl Field {
             candidate.addr - module.found.lowest,
             drawn.effect
         );
-        let parsed: Fault =
-            fault
-                .parse()
-                .map_err(|why: steadfast_integrity::fault::FaultError| {
-                    needs(
-                        "a drawn fault has to be one of the grammar",
-                        why.to_string(),
-                        "report this",
-                    )
-                })?;
+        let parsed: Fault = fault.parse().map_err(|why: steadfast_fault::FaultError| {
+            needs(
+                "a drawn fault has to be one of the grammar",
+                why.to_string(),
+                "report this",
+            )
+        })?;
         Ok(Some(Planned {
             schema: SCHEMA,
             id: 0,

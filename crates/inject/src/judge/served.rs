@@ -2,7 +2,7 @@
 //!
 //! Invariant: a whole reply that is wrong and that nobody rejected is `sdc`, whatever the server does next.
 
-use steadfast_integrity::outcome::Leaf;
+use steadfast_contract::outcome::Leaf;
 
 use super::{Captured, Compared, Evidence};
 use crate::record::Pattern;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_integrity::outcome::{Leaf, Outcome};
+use steadfast_contract::outcome::{Leaf, Outcome};
 use steadfast_report::report::Report;
 use tempfile::TempDir;
 

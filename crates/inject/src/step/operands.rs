@@ -1,7 +1,7 @@
 //! What an instruction reads and writes, and where: by its decoding and the registers that it finds.
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register as Name};
-use steadfast_integrity::fault::{MemBase, MemExpr};
+use steadfast_fault::{MemBase, MemExpr};
 use steadfast_sys::ptrace::{Regs, Stopped};
 
 use super::patience::os;

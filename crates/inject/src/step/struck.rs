@@ -3,9 +3,7 @@
 //! Written anew here, not shared with the planted payloads: this is what they are checked against.
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess};
-use steadfast_integrity::fault::{
-    Bits, Change, Effect, Fault, Incident, Lasting, Moment, Register, Target,
-};
+use steadfast_fault::{Bits, Change, Effect, Fault, Incident, Lasting, Moment, Register, Target};
 use steadfast_sys::ptrace::{Stopped, TRAP_HWBKPT, Waited};
 use steadfast_sys::sandbox::Ended;
 

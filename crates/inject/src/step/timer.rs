@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::fault::{Effect, Fault, Moment, Target, Trigger};
+use steadfast_fault::{Effect, Fault, Moment, Target, Trigger};
 use steadfast_strike::Refusal;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::Stopped;

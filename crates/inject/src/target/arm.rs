@@ -3,7 +3,7 @@
 //!
 //! Invariant: a fault that this target cannot have is refused with what it needs, before anything runs.
 
-use steadfast_integrity::fault::{Effect, Fault, Hits, Incident, Target as On, Trigger};
+use steadfast_fault::{Effect, Fault, Hits, Incident, Target as On, Trigger};
 use steadfast_strike::{Refusal, record};
 
 use super::family::Bound;
@@ -17,7 +17,7 @@ impl Bench {
     pub(crate) fn resolve(
         &self,
         fault: &Fault,
-        at: &steadfast_integrity::fault::Location,
+        at: &steadfast_fault::Location,
     ) -> Result<(usize, u64), Box<Refusal>> {
         let no = |found: String| {
             Box::new(Refusal {
@@ -40,7 +40,7 @@ impl Bench {
         Err(no(format!("no module of {at}")))
     }
 
-    fn start_of(&self, location: &steadfast_integrity::fault::Location) -> Option<u64> {
+    fn start_of(&self, location: &steadfast_fault::Location) -> Option<u64> {
         self.modules
             .iter()
             .find_map(|module| module.address(location))
@@ -297,11 +297,7 @@ impl Bench {
     }
 
     /// Whether an address lies in a part of the target.
-    pub(crate) fn inside(
-        &self,
-        scope: Option<&steadfast_integrity::fault::Scope>,
-        addr: u64,
-    ) -> bool {
+    pub(crate) fn inside(&self, scope: Option<&steadfast_fault::Scope>, addr: u64) -> bool {
         scope.is_none_or(|scope| {
             self.modules.iter().any(|module| {
                 module.is(&scope.module)
@@ -316,8 +312,8 @@ impl Bench {
 
     fn of_class(
         &self,
-        classes: &[steadfast_integrity::fault::InsnClass],
-        within: Option<&steadfast_integrity::fault::Scope>,
+        classes: &[steadfast_fault::InsnClass],
+        within: Option<&steadfast_fault::Scope>,
         executed: &[(usize, u64)],
     ) -> Vec<(usize, u64)> {
         let inside = |module: &Module, addr: u64| {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use steadfast_integrity::fault::ThreadPath;
+use steadfast_fault::ThreadPath;
 use steadfast_sys::sandbox;
 use steadfast_sys::shared::Shared;
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter};
 use object::{Object, ObjectSegment, ObjectSymbol};
-use steadfast_integrity::fault::Fault;
+use steadfast_fault::Fault;
 use steadfast_report::results::Place;
 
 use super::{Counts, Drawn, Group, Sites, Wanted};

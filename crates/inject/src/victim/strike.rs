@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::event::{Line, What};
+use steadfast_contract::event::{Line, What};
 use steadfast_sys::procfs::{self, children};
 use steadfast_sys::ptrace::{self, Regs};
 

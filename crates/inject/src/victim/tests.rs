@@ -52,7 +52,7 @@ fn each_victim_has_faults_of_the_types_that_it_names() {
         for group in &groups {
             assert_eq!(group.drawn.len(), 3, "{}", group.name);
             for one in &group.drawn {
-                let faults = steadfast_integrity::fault::Fault::parse_all(&one.fault);
+                let faults = steadfast_fault::Fault::parse_all(&one.fault);
                 let outside = one.fault.is_empty() && one.strike.is_some();
                 assert!(outside || faults.is_ok(), "{}: {}", group.name, one.fault);
             }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use steadfast_crosscheck::{Index, Standing};
+use steadfast_digest::crc32c;
 use steadfast_group::wire;
-use steadfast_integrity::digest::crc32c;
 use tokio::sync::oneshot;
 
 use super::{Event, Group, NOT_ALLOWED, Service};

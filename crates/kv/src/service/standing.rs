@@ -83,7 +83,7 @@ impl Service {
     pub(super) fn end(&self, why: &str) -> ! {
         let json = serde_json::json!({"event": "ended", "replica": self.slot, "why": why});
         self.say(why, &json);
-        say::exit(steadfast_integrity::exit::Own::Setup);
+        say::exit(steadfast_contract::exit::Own::Setup);
     }
 
     /// Ends where the group can never agree on anything again: more than f of its processes have been followed by new ones.
@@ -110,7 +110,7 @@ impl Service {
             ),
             &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
         );
-        say::exit(steadfast_integrity::exit::Own::Setup);
+        say::exit(steadfast_contract::exit::Own::Setup);
     }
 
     /// Ends where this replica executes nothing of what the log has delivered while f+1 others go on: they do without it, and what holds it
@@ -155,7 +155,7 @@ impl Service {
             &serde_json::json!({"event": event, "replica": self.slot, "entry": entry, "waits_for": self.waits_for()}),
         );
         if ends {
-            say::exit(steadfast_integrity::exit::Own::Mismatch);
+            say::exit(steadfast_contract::exit::Own::Mismatch);
         }
     }
 
@@ -173,7 +173,7 @@ impl Service {
                 &format!("replica {slot} has taken no turn for {} s: it ends, for a fresh process to take its place", limit.as_secs()),
                 &serde_json::json!({"event": "hung", "replica": slot}),
             );
-            say::exit(steadfast_integrity::exit::Own::Mismatch);
+            say::exit(steadfast_contract::exit::Own::Mismatch);
         });
         if let Err(why) = watches {
             self.end(&format!("replica {slot} cannot have a thread that watches it: {why}\n  fix:   ulimit -u, or pids.max of its cgroup"));

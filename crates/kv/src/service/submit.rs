@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use steadfast_digest::crc32c;
 use steadfast_group::Sequencer as _;
-use steadfast_integrity::digest::crc32c;
 
 use super::{Body, Entry, Group, Service, Waiting, deliver, execute};
 use crate::strike::Kind;

@@ -150,7 +150,7 @@ impl Service {
                 );
                 // Its place is taken by a fresh process; what this one holds cannot be trusted.
                 if node == self.me {
-                    crate::say::exit(steadfast_integrity::exit::Own::Mismatch);
+                    crate::say::exit(steadfast_contract::exit::Own::Mismatch);
                 }
             }
         }

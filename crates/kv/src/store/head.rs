@@ -1,7 +1,7 @@
 //! Where the log is, as an object that is voted on.
 
 use steadfast_crosscheck::{Digest, Index};
-use steadfast_integrity::digest::Vote128;
+use steadfast_digest::Vote128;
 
 use super::item::Place;
 

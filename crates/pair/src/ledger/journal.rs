@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use steadfast_integrity::digest::crc32c;
+use steadfast_digest::crc32c;
 
 use super::{FileId, GROWTH_MIN, Ledger, LedgerError, Page};
 use crate::page::{Digest, chosen};

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::digest::vote128;
+use steadfast_digest::vote128;
 use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, procfs};
 

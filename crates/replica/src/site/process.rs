@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::digest::vote128;
-use steadfast_integrity::plan::OnMismatch;
+use steadfast_contract::plan::OnMismatch;
+use steadfast_digest::vote128;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, futex, procfs, ptrace};
@@ -186,7 +186,7 @@ impl Site {
     }
 
     /// Memory checks and snapshots are the first program's.
-    fn plan_of_others(&self) -> steadfast_integrity::plan::Plan {
+    fn plan_of_others(&self) -> steadfast_contract::plan::Plan {
         let mut plan = self.plan.clone();
         plan.on_mismatch = OnMismatch::Stop;
         plan
@@ -232,7 +232,7 @@ impl Site {
         })
     }
 
-    fn with(&self, body: Body, modules: Modules, plan: steadfast_integrity::plan::Plan) -> Self {
+    fn with(&self, body: Body, modules: Modules, plan: steadfast_contract::plan::Plan) -> Self {
         Self {
             body: RwLock::new(Arc::new(body)),
             modules: Mutex::new(modules),

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::digest::vote128;
+use steadfast_digest::vote128;
 use steadfast_sys::{child, procfs};
 
 use super::{Place, Site};

@@ -16,8 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use steadfast_integrity::event::{Unprotected, What};
-use steadfast_integrity::plan::Plan;
+use steadfast_contract::event::{Unprotected, What};
+use steadfast_contract::plan::Plan;
 use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, procfs};
 

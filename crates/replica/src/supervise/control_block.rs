@@ -1,6 +1,6 @@
 //! Control block: what is in shared memory before a group begins (crates/agent/src/layout/abi.h).
 
-use steadfast_integrity::plan::{Backstop, CheckMemory, HugePages, OnMismatch, Plan};
+use steadfast_contract::plan::{Backstop, CheckMemory, HugePages, OnMismatch, Plan};
 use steadfast_sys::{cpu, shared::Shared};
 
 use super::io_step;

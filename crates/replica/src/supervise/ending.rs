@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::event::What;
-use steadfast_integrity::exit::Verdict;
-use steadfast_integrity::plan::{ProgramEnd, ReplicaTime, RunReport, StopReason, Timings};
+use steadfast_contract::event::What;
+use steadfast_contract::exit::Verdict;
+use steadfast_contract::plan::{ProgramEnd, ReplicaTime, RunReport, StopReason, Timings};
 use steadfast_sys::{child, descriptor, procfs};
 
 use super::meeting::Meeting;

@@ -20,9 +20,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use steadfast_integrity::event::{Exec, What};
-use steadfast_integrity::ids::EventIndex;
-use steadfast_integrity::plan::EqualPids;
+use steadfast_contract::event::{Exec, What};
+use steadfast_contract::plan::EqualPids;
+use steadfast_fault::ids::EventIndex;
 use steadfast_sys::{child, cpu, procfs, ptrace};
 
 use crate::abi::{self, option};

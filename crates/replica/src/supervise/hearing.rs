@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use steadfast_integrity::plan::Plan;
+use steadfast_contract::plan::Plan;
 use steadfast_sys::{child, signals};
 
 use super::tree::{Post, Tree};

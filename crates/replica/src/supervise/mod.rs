@@ -44,9 +44,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::event::{Event, EventSink, Refused, What};
-use steadfast_integrity::ids::CoreId;
-use steadfast_integrity::plan::{OnMismatch, Plan, RunReport, StopReason};
+use steadfast_contract::event::{Event, EventSink, Refused, What};
+use steadfast_contract::plan::{OnMismatch, Plan, RunReport, StopReason};
+use steadfast_fault::ids::CoreId;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::{child, descriptor, procfs, signals};
 

@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::event::{
+use steadfast_contract::event::{
     Cause, CoreSuspect, Difference, Divergence, Judgement, LogCheck, Recovery, RecoveryAction,
     Role, SuspectAction, Vote, What,
 };
-use steadfast_integrity::ids::{EventIndex, GuestAddr, Site};
-use steadfast_integrity::plan::StopReason;
+use steadfast_contract::plan::StopReason;
+use steadfast_fault::ids::{EventIndex, GuestAddr, Site};
 use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, procfs};
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-use steadfast_integrity::digest;
+use steadfast_digest as digest;
 use steadfast_sys::procfs;
 
 use super::{Supervisor, bare, tree};

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::event::{EventSink, ReplicaStart, Role};
-use steadfast_integrity::ids::CoreId;
-use steadfast_integrity::plan::Plan;
+use steadfast_contract::event::{EventSink, ReplicaStart, Role};
+use steadfast_contract::plan::Plan;
+use steadfast_fault::ids::CoreId;
 use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, cpu, procfs};
 

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use steadfast_integrity::event::{Event, RunStart, What};
-use steadfast_integrity::ids::EventIndex;
+use steadfast_contract::event::{Event, RunStart, What};
+use steadfast_fault::ids::EventIndex;
 
 use super::{ReplicaInfo, Supervisor};
 use crate::group::{at, ns};

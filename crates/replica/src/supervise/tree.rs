@@ -23,9 +23,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::event::{Event, EventSink, Exec, OfProcess, What};
-use steadfast_integrity::ids::EventIndex;
-use steadfast_integrity::plan::{FaultReport, Plan, StopReason};
+use steadfast_contract::event::{Event, EventSink, Exec, OfProcess, What};
+use steadfast_contract::plan::{FaultReport, Plan, StopReason};
+use steadfast_fault::ids::EventIndex;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::{self, Shared};
 use steadfast_sys::signals::Taken;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::plan::StopReason;
+use steadfast_contract::plan::StopReason;
 use steadfast_sys::{child, procfs};
 
 use crate::abi::{self, end, ward};

@@ -2,8 +2,8 @@
 //!
 //! Not covered: what a gate means: `gate.rs`.
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::Own;
 
 use super::{Comparison, Field, Gate, Measure, Operator, Subject};
 use crate::stats::Confidence;

@@ -1,8 +1,8 @@
 //! Every answer rung and kept silent, every error said.
 
 use proptest::prelude::*;
-use steadfast_integrity::advice::Advise;
-use steadfast_integrity::outcome::Leaf;
+use steadfast_contract::advice::Advise;
+use steadfast_contract::outcome::Leaf;
 
 use super::*;
 use crate::results::{ControlCount, Population};

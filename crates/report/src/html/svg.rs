@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use steadfast_integrity::outcome::Outcome;
+use steadfast_contract::outcome::Outcome;
 
 use crate::compare::Pair;
 use crate::format::{percent, rate, time};

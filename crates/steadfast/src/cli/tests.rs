@@ -1,5 +1,5 @@
 use super::*;
-use steadfast_integrity::cpus::CpuSet;
+use steadfast_fault::cpus::CpuSet;
 
 fn run_args(args: &[&str]) -> Result<RunArgs, clap::Error> {
     let words = ["steadfast", "run"].iter().chain(args).map(OsString::from);

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use steadfast_contract::exit::Exit;
+use steadfast_contract::plan::Plan;
 use steadfast_inject::victim::Counts;
-use steadfast_integrity::exit::Exit;
-use steadfast_integrity::plan::Plan;
 
 use super::target::{OrderError, finish};
 use crate::report::Console;

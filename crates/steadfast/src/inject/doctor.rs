@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use steadfast_contract::exit::Exit;
 use steadfast_inject::campaign::{Order, machine};
 use steadfast_inject::doctor::{self, Answer};
-use steadfast_integrity::exit::Exit;
 
 use super::target::{OrderError, finish, stages};
 use crate::os;

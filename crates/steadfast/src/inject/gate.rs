@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use steadfast_integrity::exit::Exit;
+use steadfast_contract::exit::Exit;
 use steadfast_report::format::count;
 use steadfast_report::gate::{Answer, Gate, Judgement};
 use steadfast_report::results::Golden;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::{Exit, Own};
 use steadfast_inject::merge::{self, MergeError};
 use steadfast_inject::record::RecordError;
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::{Exit, Own};
 use steadfast_report::format::count;
 
 use super::read_error;

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use steadfast_contract::exit::Exit;
 use steadfast_inject::campaign::Field;
 use steadfast_inject::record::Population;
-use steadfast_integrity::exit::Exit;
 
 use super::run::share;
 use super::target::{Extent, TargetArgs, finish};

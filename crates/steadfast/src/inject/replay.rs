@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
+use steadfast_contract::exit::{Exit, Own};
 use steadfast_inject::campaign::{Order, Running};
 use steadfast_inject::record::{Dir, Planned, Run};
 use steadfast_inject::scratch::{self, Scratch};
-use steadfast_integrity::exit::{Exit, Own};
 
 use super::target::{OrderError, finish};
 use crate::report::Console;

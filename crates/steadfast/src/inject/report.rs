@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use steadfast_integrity::exit::Exit;
+use steadfast_contract::exit::Exit;
 use steadfast_report::gate::{Gate, GateError, Judgement};
 use steadfast_report::report::Report;
 use steadfast_report::tabulate::Table;

@@ -10,9 +10,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use steadfast_contract::exit::Exit;
 use steadfast_inject::campaign::{Progress, Running};
 use steadfast_inject::record::{Campaign, Dir, Shard};
-use steadfast_integrity::exit::Exit;
 use steadfast_report::gate::{Answer, Gate, Measure};
 use steadfast_report::tabulate::Table;
 

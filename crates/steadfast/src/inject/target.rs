@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use steadfast_contract::advice::{Advise, Remedy};
+use steadfast_contract::exit::{Exit, Own};
+use steadfast_fault::Fault;
 use steadfast_inject::campaign::{CampaignError, Order, Progress};
 use steadfast_inject::chacha::Seed;
 use steadfast_inject::judge::Detector;
@@ -15,9 +18,6 @@ use steadfast_inject::models::{Model, Shape};
 use steadfast_inject::record::{Comparator, Engine, Shard};
 use steadfast_inject::target::Spec;
 use steadfast_inject::victim::Victim;
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::{Exit, Own};
-use steadfast_integrity::fault::Fault;
 
 use super::server::ServerArgs;
 use crate::find::{self, FindError};

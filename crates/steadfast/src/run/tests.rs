@@ -2,15 +2,15 @@
 
 use std::ffi::OsString;
 
-use steadfast_integrity::event::{
+use steadfast_contract::event::{
     Cause, CoreSuspect, Difference, Divergence, FaultHit, Judgement, Recovery, RecoveryAction,
     Refused, Role, SuspectAction, Vote, What,
 };
-use steadfast_integrity::exit::Verdict;
-use steadfast_integrity::ids::{CoreId, EventIndex, GuestAddr, ReplicaId, Site};
-use steadfast_integrity::plan::{
+use steadfast_contract::exit::Verdict;
+use steadfast_contract::plan::{
     Coverage, DeniedCall, FaultReport, ModuleCoverage, ProgramEnd, SlowSite, StopReason, Timings,
 };
+use steadfast_fault::ids::{CoreId, EventIndex, GuestAddr, ReplicaId, Site};
 
 use super::*;
 use crate::cli::{self, Command};
@@ -337,10 +337,10 @@ fn every_difference_cause_and_action_has_words() {
             pages: 2,
         },
         Difference::Log {
-            check: steadfast_integrity::event::LogCheck::Checksum,
+            check: steadfast_contract::event::LogCheck::Checksum,
         },
         Difference::Log {
-            check: steadfast_integrity::event::LogCheck::Sequence,
+            check: steadfast_contract::event::LogCheck::Sequence,
         },
         Difference::Gate,
     ];

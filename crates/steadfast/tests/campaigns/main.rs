@@ -11,9 +11,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use steadfast_contract::outcome::Leaf;
 use steadfast_inject::record::{Dir, Planned, Run};
 use steadfast_inject::server::Trace;
-use steadfast_integrity::outcome::Leaf;
 use tempfile::TempDir;
 
 mod directories;

@@ -21,9 +21,9 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
-use crate::ids::{CoreId, EventIndex, GuestAddr, ReplicaId, Site};
 use crate::plan::{Coverage, RunReport};
+use steadfast_fault::Fault;
+use steadfast_fault::ids::{CoreId, EventIndex, GuestAddr, ReplicaId, Site};
 
 /// The version of the schema.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -164,7 +164,7 @@ pub struct ReplicaStart {
     pub core: Option<CoreId>,
 }
 
-words! {
+steadfast_fault::words! {
     /// What a replica is to the group.
     Role {
         /// executes what has an effect outside
@@ -290,7 +290,7 @@ pub enum Difference {
     Gate,
 }
 
-words! {
+steadfast_fault::words! {
     /// What protects an entry of the log.
     LogCheck {
         /// the checksum over the entry
@@ -466,7 +466,7 @@ pub struct CoreSuspect {
     pub action: SuspectAction,
 }
 
-words! {
+steadfast_fault::words! {
     /// What was done about a core under suspicion.
     SuspectAction {
         /// no replica runs there any more
@@ -516,7 +516,7 @@ pub struct HardenMismatch {
     pub action: HardenAction,
 }
 
-words! {
+steadfast_fault::words! {
     /// What was done about a handler whose runs differ.
     HardenAction {
         /// it was rolled back and runs again
@@ -562,7 +562,7 @@ pub struct HardenState {
     pub action: StateAction,
 }
 
-words! {
+steadfast_fault::words! {
     /// What was done about state that has changed at rest.
     StateAction {
         /// one of object and copy was made like the other, which has its checksum

@@ -19,6 +19,8 @@
 //! Not covered: someone who chooses the bytes (a checksum is no signature), and a peer that
 //! never answers. Time limits are the caller's.
 
+#![forbid(unsafe_code)]
+
 pub mod client;
 pub mod crc;
 pub mod dns;

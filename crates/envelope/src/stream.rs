@@ -11,7 +11,7 @@
 //! The length has its own check because a wrong one would make the receiver wait for ever.
 
 use super::{Damage, crc};
-use crate::digest;
+use steadfast_digest as digest;
 
 /// Bytes in front of a payload.
 pub const HEADER: usize = 16;

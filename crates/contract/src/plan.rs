@@ -16,10 +16,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::advice::{Advise, Remedy};
-use crate::cpus::CpuSet;
 use crate::exit::{Exit, Own, Verdict};
-use crate::fault::{Fault, Replicas};
-use crate::ids::{CoreId, ReplicaId};
+use steadfast_fault::cpus::CpuSet;
+use steadfast_fault::ids::{CoreId, ReplicaId};
+use steadfast_fault::{Fault, Replicas};
 
 /// A checked request to protect one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,7 +196,7 @@ pub struct Ambient {
     pub handed_on: bool,
 }
 
-words! {
+steadfast_fault::words! {
     /// What a disagreement leads to.
     #[derive(Default)]
     OnMismatch {
@@ -208,7 +208,7 @@ words! {
     }
 }
 
-words! {
+steadfast_fault::words! {
     /// Whether memory is compared between events.
     #[derive(Default)]
     CheckMemory {
@@ -222,7 +222,7 @@ words! {
     }
 }
 
-words! {
+steadfast_fault::words! {
     /// Whether two replicas may share one physical core.
     #[derive(Default)]
     SmtSiblings {
@@ -234,7 +234,7 @@ words! {
     }
 }
 
-words! {
+steadfast_fault::words! {
     /// Whether large regions ask for huge pages.
     #[derive(Default)]
     HugePages {
@@ -246,7 +246,7 @@ words! {
     }
 }
 
-words! {
+steadfast_fault::words! {
     /// What keeps a call that does not come through the gate from reaching the kernel.
     #[derive(Default)]
     Backstop {
@@ -262,7 +262,7 @@ words! {
     }
 }
 
-words! {
+steadfast_fault::words! {
     /// Whether followers see the leader's process numbers.
     #[derive(Default)]
     EqualPids {
@@ -480,7 +480,7 @@ pub struct ModuleCoverage {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlowSite {
     /// Where it is.
-    pub site: crate::ids::Site,
+    pub site: steadfast_fault::ids::Site,
     /// The instruction there.
     pub instruction: String,
     /// Why it could not be patched.
@@ -492,7 +492,7 @@ pub struct SlowSite {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpenSite {
     /// Where it is.
-    pub site: crate::ids::Site,
+    pub site: steadfast_fault::ids::Site,
     /// The instruction there.
     pub instruction: String,
 }

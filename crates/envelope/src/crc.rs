@@ -1,6 +1,6 @@
 //! CRC32C by tables: eight bytes a step, no processor instruction.
 //!
-//! Independent on purpose of [`crate::digest`], which uses the instruction where there is one.
+//! Independent on purpose of [`steadfast_digest`], which uses the instruction where there is one.
 //! The polynomial is Castagnoli's, reflected: 0x82f63b78. Table `k` holds the remainder of a byte
 //! that is followed by `k` zero bytes, so eight look-ups advance by eight bytes at once.
 

@@ -16,7 +16,7 @@ use crate::text;
 /// One of the copies of the guest, counted from 0. The number stays with the role's slot: a
 /// replica that was re-forked from a winner keeps the number of the one it replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct ReplicaId(pub u8);
 
@@ -28,7 +28,7 @@ impl fmt::Display for ReplicaId {
 
 /// A logical CPU by the kernel's number, as in `/proc/cpuinfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct CoreId(pub u32);
 
@@ -40,7 +40,7 @@ impl fmt::Display for CoreId {
 
 /// The position of an event in the log that all replicas share, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct EventIndex(pub u64);
 
@@ -77,7 +77,7 @@ string_in_json!(GuestAddr, "address", "^0x[0-9a-f]{1,16}$");
 
 /// Where in the guest's code something was seen: as precise as the symbols allow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Site {
     /// Address in the replica; all replicas have the same layout.
     pub address: GuestAddr,

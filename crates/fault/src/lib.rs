@@ -20,13 +20,21 @@
 //!
 //! Models: Table 1 of Behrens et al. (SEI, 2013) and the per-tick flips of Song et al. (C³, 2013).
 
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod macros;
+
 mod bits;
+pub mod cpus;
+pub mod ids;
 mod parse;
 mod place;
 mod register;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::fmt;
 use std::num::NonZeroU64;

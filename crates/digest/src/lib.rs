@@ -11,6 +11,8 @@
 //!
 //! Not covered: somebody who chooses the bytes. Neither digest is cryptographic.
 
+#![forbid(unsafe_code)]
+
 pub use crc32c::{crc32c, crc32c_append};
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};

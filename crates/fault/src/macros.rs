@@ -18,7 +18,7 @@ macro_rules! string_in_json {
             }
         }
 
-        #[cfg(test)]
+        #[cfg(any(test, feature = "schema"))]
         impl schemars::JsonSchema for $type {
             fn inline_schema() -> bool {
                 true
@@ -35,11 +35,12 @@ macro_rules! string_in_json {
 
 /// Defines an enum whose members are words, with `ALL`, `word`, `from_word`, `Display` and JSON.
 /// The word stands beside its meaning, and help texts, parsers and files share it.
+#[macro_export]
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $(#[$attr:ident])? $variant:ident = $word:literal,)+ }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
         pub enum $name { $($(#[doc = $doc])+ $(#[$attr])? #[serde(rename = $word)] $variant,)+ }
 
         impl $name {

@@ -287,7 +287,7 @@ fn a_fault_built_by_hand_obeys_the_same_rules() {
 
 #[test]
 fn the_fault_of_the_manual_is_the_fault_of_the_parser() {
-    let manual = include_str!("../../../../../docs/reference/fault-grammar.md");
+    let manual = include_str!("../../../../docs/reference/fault-grammar.md");
     let examples: Vec<&str> = manual
         .split("```fault\n")
         .skip(1)

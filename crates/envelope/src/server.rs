@@ -108,8 +108,8 @@ impl Envelope {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::hello;
     use super::*;
+    use crate::client::hello;
 
     #[test]
     fn only_the_whole_line_alone_asks() {
