@@ -443,13 +443,16 @@ fn a_replica_that_is_set_up_wrongly_says_what_is_required_and_what_was_found() {
     for listener in listeners {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let _ = stream.unwrap().write_all(b"SFKV\x09\x00\x05\x00");
+                let _ = stream.unwrap().write_all(b"SFKV\xfe\xff\x05\x00");
             }
         });
     }
     let (code, said) = run(&peers, "0", &secret, &[]);
     assert_eq!(code, Some(121), "{said}");
-    assert!(said.contains("version 9 with digests of epoch 5"), "{said}");
+    assert!(
+        said.contains("version 65534 with digests of epoch 5"),
+        "{said}"
+    );
 }
 
 #[test]
