@@ -188,7 +188,14 @@ impl Host {
     /// All its processes stand still.
     pub(crate) fn freeze(&mut self) {
         let launcher = self.number().cast_signed();
-        self.frozen = steadfast_sys::procfs::children(launcher);
+        let mut all = steadfast_sys::procfs::children(launcher);
+        let mut at = 0;
+        while at < all.len() {
+            let below = steadfast_sys::procfs::children(all[at]);
+            all.extend(below);
+            at += 1;
+        }
+        self.frozen = all;
         for process in [&[launcher], &self.frozen[..]].concat() {
             steadfast_sys::child::kill(process, libc::SIGSTOP);
         }
