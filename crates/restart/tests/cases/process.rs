@@ -485,14 +485,21 @@ fn a_wild_fault_below_a_nested_call_is_repeated_there_wherever_the_two_run() {
             assert_eq!(mill.stats().expect("stats").resets_total(), wild);
             wild
         };
-        for round in 0..3 {
-            assert_eq!(failures(), round, "{policy:?}");
+        assert_eq!(
+            (ask(10), failures()),
+            (right.clone(), 0),
+            "silent without a fault"
+        );
+        // Not each one that is armed strikes the call under way.
+        let mut asked = 0;
+        while failures() < 3 {
+            asked += 1;
+            assert!(asked < 40, "{policy:?}: {} struck", failures());
             assert_eq!(mill.strike(0, WILD.0, WILD.1), Ok(true));
-            assert_eq!(ask(20_000_000), right, "{policy:?}");
+            assert_eq!(ask(5_000_000), right, "{policy:?}");
             assert_eq!(desk.stats().expect("stats").resets_total(), 0);
             assert_eq!(mill.stats().expect("stats").objects, 1, "nothing is left");
         }
-        assert_eq!(failures(), 3, "{policy:?}");
         // The caller's process ends between two calls: what it held is given back.
         if caller {
             let calls = mill.calls();

@@ -38,7 +38,12 @@ fn trial(
         samples,
         seed: 1,
         sequences,
-        calls: if uses.is_empty() { 24 } else { 40 },
+        calls: match name {
+            // A list that lends an object with a price needs four calls before it.
+            "shelf" => 60,
+            _ if uses.is_empty() => 24,
+            _ => 40,
+        },
     };
     let parts = uses.iter().copied().chain([name]);
     let mut parts: Vec<_> = parts
