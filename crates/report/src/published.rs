@@ -8,8 +8,8 @@
 //!  1. A row without date, commit, machine, load or command does not pass [`File::errors`].
 //!  2. A key stands once in a file. A new value takes the place of the old one, which stays under `earlier`.
 //!  3. What was not measured is pending, and pending is never met.
-//!  4. A value is held against a limit by its interval. One without an interval is judged only where it says that nothing of it varies
-//!     ([`Row::exact`]), or where the limit is one of counts; else it is pending.
+//!  4. A value is held against a limit by its interval. One without an interval may miss; it meets a limit only where it says that
+//!     nothing of it varies ([`Row::exact`]), or where the limit is one of counts, and else it is pending.
 //!
 //! Not covered: whether a value is true. The command beside it measures it again.
 
@@ -572,11 +572,8 @@ impl Value {
             return Status::Published;
         }
         let by_counts = self.most.is_none() && self.least.is_none() && self.holds.is_none();
-        let (low, high) = match row.interval() {
-            Some(interval) => interval,
-            None if by_counts => (row.value, row.value),
-            None => return Status::Pending,
-        };
+        let interval = row.interval();
+        let (low, high) = interval.unwrap_or((row.value, row.value));
         let most = self.most.is_none_or(|most| match self.upper {
             Some(upper) => row.value <= most + self.slack && high <= upper,
             None => high <= most + self.slack,
@@ -589,10 +586,11 @@ impl Value {
         let all = self
             .all
             .is_none_or(|n| row.hits.is_some() && row.hits == row.n && row.n >= Some(n));
-        if most && least && holds && none && all {
-            Status::Met
-        } else {
-            Status::Missed
+        match most && least && holds && none && all {
+            // A bare value shows a loss, and never that there is none.
+            true if interval.is_none() && !by_counts => Status::Pending,
+            true => Status::Met,
+            false => Status::Missed,
         }
     }
 
