@@ -73,8 +73,9 @@ pub(crate) fn unnamed(rust: &Pages) -> Vec<Complaint> {
 
 /// The name of a public item, from the words behind `pub`.
 fn name_of(words: &[String]) -> Option<String> {
-    let qualified = |word: &&String| QUALIFIERS.contains(&word.as_str());
-    let behind = words.iter().skip_while(qualified).next();
+    let behind = words
+        .iter()
+        .find(|word| !QUALIFIERS.contains(&word.as_str()));
     let kind = if behind.is_some_and(|word| word == "fn") {
         words.iter().position(|word| word == "fn")
     } else {
