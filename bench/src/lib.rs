@@ -17,6 +17,7 @@
 //! | `bench sei-servers` | memcached and dnsmasq hardened by `steadfast cc`, against plain builds |
 //! | `bench sei-alarms` | false alarms of hardened servers, without a network |
 //! | `bench sei-tables` | tables and Figure 6 of the SEI paper, beside the paper's values |
+//! | `bench cc-memory` | what the runtime of `steadfast cc` keeps for a thread |
 //! | `bench kv` | the stages of `steadfast kv`, its repairs, and what a struck group answers |
 //! | `bench host` | resets, recovery and tracking of `steadfast host` |
 //! | `bench pair` | two hosts: commits, a host that dies under a download, acknowledgements held back |

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, write_executable};
 use crate::harden::{build, compiler, ended, run};
 
 /// A folder with these files.
@@ -432,6 +432,11 @@ fn unreadable() -> Result<(), Failed> {
         }
     }
     let out = dir.join("main");
+    let cuts = format!(
+        "#!/bin/sh\nld.lld-19 \"$@\" && truncate -s 40 '{}'\n",
+        out.display()
+    );
+    write_executable(&dir.join("cuts"), cuts.as_bytes(), 0o755)?;
     let cases: [(&str, &[&str]); 6] = [
         ("none.o", &[]),
         ("whole.o", &[]),
@@ -442,7 +447,7 @@ fn unreadable() -> Result<(), Failed> {
         ("short.o", &["not linked", r#"found "A\tf"#, "compile all"]),
         ("newer.o", &["not linked", r#"found "Z\tf"#, "compile all"]),
         (
-            "-Wl,--oformat=binary",
+            "--ld-path=cuts",
             &[
                 "not linked",
                 "no program or object",
@@ -451,10 +456,9 @@ fn unreadable() -> Result<(), Failed> {
         ),
     ];
     for (what, words) in cases {
-        let operand = if what.starts_with('-') {
-            PathBuf::from(what)
-        } else {
-            dir.join(what)
+        let operand = match what.strip_prefix("--ld-path=") {
+            Some(linker) => format!("--ld-path={}", dir.join(linker).display()),
+            None => dir.join(what).display().to_string(),
         };
         let ran = compiler(true, false)
             .args(["-O1", "-fuse-ld=lld", "-Wl,--no-gc-sections"])

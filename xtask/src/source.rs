@@ -113,8 +113,9 @@ fn kebab(name: &str) -> String {
 
 /// The name of a public item, from the words behind `pub`.
 fn name_of(words: &[String]) -> Option<String> {
-    let qualified = |word: &&String| QUALIFIERS.contains(&word.as_str());
-    let behind = words.iter().find(|word| !qualified(word));
+    let behind = words
+        .iter()
+        .find(|word| !QUALIFIERS.contains(&word.as_str()));
     let kind = if behind.is_some_and(|word| word == "fn") {
         words.iter().position(|word| word == "fn")
     } else {
@@ -127,16 +128,18 @@ fn name_of(words: &[String]) -> Option<String> {
         .cloned()
 }
 
-/// Functions of one component in C that share a name. One that a header declares is another program's, or stands in its place.
+/// Functions of one component in C that share a name. One that a header declares is another program's, or stands in its place, and so is
+/// one of the C library's that a runtime takes over (`SF_API`).
 pub(crate) fn shared_names(c: &Pages) -> Vec<Complaint> {
     let mut complaints = Vec::new();
+    let declared: BTreeSet<&str> = c
+        .iter()
+        .filter(|(file, _)| file.ends_with(".h"))
+        .flat_map(|(_, text)| text.lines().filter(|line| line.ends_with(");")))
+        .filter_map(of_function)
+        .collect();
     for folder in COMPONENTS {
         let files = || c.iter().filter(|(file, _)| file.starts_with(folder));
-        let declared: BTreeSet<&str> = files()
-            .filter(|(file, _)| file.ends_with(".h"))
-            .flat_map(|(_, text)| text.lines().filter(|line| line.ends_with(");")))
-            .filter_map(of_function)
-            .collect();
         let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
         for (file, text) in files().filter(|(file, _)| file.ends_with(".c")) {
             let mut lines = text.lines().enumerate().peekable();
@@ -169,7 +172,7 @@ fn of_function(line: &str) -> Option<&str> {
         Some(rest) => rest.split_once(")) ")?.1,
         None => line,
     };
-    if !line.starts_with(|c: char| c.is_ascii_alphabetic()) {
+    if !line.starts_with(|c: char| c.is_ascii_alphabetic()) || line.starts_with("SF_API ") {
         return None;
     }
     let (before, _) = line.split_once('(')?;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use steadfast_inject::chacha::Seed;
 use steadfast_contract::exit::Own;
+use steadfast_inject::chacha::Seed;
 use steadfast_restart::trial::TrialError;
 
 /// An error as the user sees it: what is required and what was found, the cause, and what would help.

@@ -135,7 +135,7 @@ int sf_baton_wanted(void)
 	return app.domain && me.holds && load(&D->sleepers[INDEX]) != 0;
 }
 
-static int alarmed(void)
+static int alarmed_domain(void)
 {
 	return unlikely(load(&G->alarm) != SF_A_QUIET) && me.next >= G->alarm_seq;
 }
@@ -151,7 +151,7 @@ static int take_ticket(u64 *ticket)
 	start = sf_tsc();
 	for (;;) {
 		u64 served = load(&D->served[INDEX]), turn = opened(&D->served[INDEX]), next = opened(&D->next);
-		if (alarmed())
+		if (alarmed_domain())
 			return 0;
 		/* After a take-over there are tickets that others have of the primary, and wait with. */
 		if (turn == BAD || next == BAD || (next != turn && next != turn + 1 && !(D->site && next > turn))) {
@@ -191,9 +191,9 @@ static void wait_for_turn(u64 ticket)
 			return;
 		if (turn == BAD || turn > ticket)
 			sf_raise(SF_A_LOG, me.next);
-		if (alarmed() && !patience)
+		if (alarmed_domain() && !patience)
 			patience = sf_tsc() + PATIENCE;
-		if (alarmed() && sf_tsc() > patience) {
+		if (alarmed_domain() && sf_tsc() > patience) {
 			sf_stand();
 			continue;
 		}

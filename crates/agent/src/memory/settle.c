@@ -84,7 +84,7 @@ int sf_settle_differs(const struct sf_map *m, u64 page)
 	return (m->flags & SF_M_SETTLED) && !equal((const u64 *)window_settle(m, page), (const u64 *)page);
 }
 
-static u32 due(void)
+static u32 due_settle(void)
 {
 	if (me.slot != 0 || app.spawn.active)
 		return 0;
@@ -104,7 +104,7 @@ static u32 due(void)
 /* Leader: what a call's result is to bring along. */
 u32 sf_settle_due(void)
 {
-	return unlikely(app.map_settled) ? due() : 0;
+	return unlikely(app.map_settled) ? due_settle() : 0;
 }
 
 /* Every replica: this page of the file has been written back. */

@@ -615,7 +615,7 @@ static void hold_signal(const struct sf_siginfo *i)
 	show_hand();
 }
 
-static int holds(int s)
+static int holds_signal(int s)
 {
 	for (u32 i = 0; i < me.pending_n; i++)
 		if (me.pending[i].signo == s)
@@ -627,7 +627,7 @@ static void hold_again(const u64 *words)
 {
 	struct sf_siginfo i;
 	memcpy(&i, words, sizeof i);
-	if (i.signo < 1 || i.signo > SF_SIGNALS || me.pending_n == SF_HAND_MAX || (i.signo < SIGRTMIN && holds(i.signo)))
+	if (i.signo < 1 || i.signo > SF_SIGNALS || me.pending_n == SF_HAND_MAX || (i.signo < SIGRTMIN && holds_signal(i.signo)))
 		return;
 	hold_signal(&i);
 }
@@ -902,7 +902,7 @@ static void take_signal(int s, const struct sf_siginfo *info, struct rt_frame *f
 		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
 		sys3(NR_futex, &G->launcher_bell, 1, 1);
 	}
-	if (s < SIGRTMIN && holds(s))
+	if (s < SIGRTMIN && holds_signal(s))
 		return; /* a second one of the kind is one (signal(7)) */
 	restore_sender(&own);
 	hold_signal(&own);

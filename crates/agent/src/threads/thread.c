@@ -911,7 +911,7 @@ static const struct sf_step looks = { claim_thread, agreed_thread, act_thread, N
 static u64 last_look; /* the leader's */
 
 /* Leader: what an event's result is to bring along, so that others come to their turn. */
-static COLD u32 due(void)
+static COLD u32 due_thread(void)
 {
 	u64 now = sf_tsc();
 	u32 flags = slice_began && now - slice_began > G->slice_tsc && sf_threads_may_wake() ? SF_R_TURN | SF_R_LOOK : 0;
@@ -931,7 +931,7 @@ static COLD u32 due(void)
 
 u32 sf_threads_due(void)
 {
-	return unlikely(app.threads > 1) ? due() : 0;
+	return unlikely(app.threads > 1) ? due_thread() : 0;
 }
 
 /* Leader: the launcher has found it computing, and asks whether anybody waits for his turn. */

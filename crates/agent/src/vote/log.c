@@ -335,7 +335,7 @@ static enum sf_meet meet_log(struct sf_event *e)
 /* The leader's claim is damaged, but not what the leader knows: it compares before it acts, and
  * the result says on what. To blame it now would have the call made twice. A leader that
  * claims something else raises the alarm itself. */
-static COLD int leader_acts(struct sf_event *e)
+static COLD int leader_acts_log(struct sf_event *e)
 {
 	const struct sf_result *r = RESULT(e->seq - me.base);
 	if (!wait_for(&r->seq, e->seq, SF_W_RECORD, 0, e->seq))
@@ -357,7 +357,7 @@ enum sf_meet sf_meet_all(struct sf_event *e)
 		if (!wait_for(&o->seq, e->seq, SF_W_RECORD, s, e->seq))
 			return SF_RESTART;
 		if (unlikely(!claim_valid(o, e->seq, s))) {
-			if (s == 0 && leader_acts(e))
+			if (s == 0 && leader_acts_log(e))
 				continue;
 			sf_raise(SF_A_LOG, e->seq);
 			return SF_RESTART;
@@ -415,7 +415,7 @@ enum sf_meet sf_meet_leader(struct sf_event *e)
 	if (!wait_for(&o->seq, e->seq, SF_W_RECORD, 0, e->seq))
 		return SF_RESTART;
 	if (unlikely(!claim_valid(o, e->seq, 0))) {
-		if (leader_acts(e))
+		if (leader_acts_log(e))
 			return SF_AGREED;
 		sf_raise(SF_A_LOG, e->seq);
 		return SF_RESTART;
