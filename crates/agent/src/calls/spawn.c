@@ -43,12 +43,6 @@
 /* How often a copy looks whether it has become the launcher's child: its parent ends at once. */
 #define LOOKS 1000000
 
-static s64 raw6_spawn(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
-{
-	u64 call[7] = { nr, a, b, c, d, e, f };
-	return sf_raw(call);
-}
-
 /* ---- what is asked for ---- */
 
 struct asked {
@@ -121,17 +115,17 @@ s64 sf_orphan(u64 share)
 	if (between < 0)
 		return between;
 	if (between > 0) {
-		raw6_spawn(NR_wait4, (u64)between, 0, WCLONE, 0, 0, 0);
+		sf_raw6(NR_wait4, (u64)between, 0, WCLONE, 0, 0, 0);
 		return o.pid;
 	}
-	for (u32 i = 0; raw6_spawn(NR_getppid, 0, 0, 0, 0, 0, 0) != sf_boot.launcher_pid; i++) {
+	for (u32 i = 0; sf_raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != sf_boot.launcher_pid; i++) {
 		if (i > LOOKS)
-			raw6_spawn(NR_exit_group, 121, 0, 0, 0, 0, 0);
-		raw6_spawn(NR_sched_yield, 0, 0, 0, 0, 0, 0);
+			sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
+		sf_raw6(NR_sched_yield, 0, 0, 0, 0, 0, 0);
 	}
-	raw6_spawn(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
-	if (raw6_spawn(NR_getppid, 0, 0, 0, 0, 0, 0) != sf_boot.launcher_pid)
-		raw6_spawn(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	sf_raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+	if (sf_raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != sf_boot.launcher_pid)
+		sf_raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 	return 0;
 }
 
@@ -257,7 +251,7 @@ NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct a
 	parent.n = me.pending_n;
 	parent.wrote = me.wrote;
 	sf_signals_hold_all();
-	const s64 own = raw6_spawn(NR_getpid, 0, 0, 0, 0, 0, 0);
+	const s64 own = sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
 	const u64 call[7] = { NR_clone, CLONE_VM | CLONE_VFORK | k->signal | (k->flags & CLONE_PIDFD), 0, (u64)&pidfd, 0, 0, 0 };
 	const u64 token = tls.secret ^ ~call[0];
 	tls.token = token;
@@ -270,13 +264,13 @@ NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct a
 		returns(e, done, r, pid);
 	}
 	/* The child: it must not outlive a parent that is killed, until exec. */
-	raw6_spawn(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
-	if (raw6_spawn(NR_getppid, 0, 0, 0, 0, 0, 0) != own)
-		raw6_spawn(NR_exit_group, 0, 0, 0, 0, 0, 0);
-	stand_in_spawn((u32)raw6_spawn(NR_getpid, 0, 0, 0, 0, 0, 0));
+	sf_raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+	if (sf_raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != own)
+		sf_raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	stand_in_spawn((u32)sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0));
 	me.pending_n = 0;
 	if (G->options & SF_O_SUD)
-		raw6_spawn(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
+		sf_raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
 	tls.selector = 1;
 	note_pidfd(k, pidfd);
 	sf_event_done(e, publish(e, 0, (u32)pidfd));
@@ -362,7 +356,7 @@ void sf_spawn_dies(void)
  * rights may not open the launcher's descriptors. */
 static int map_group(u64 id)
 {
-	return (u64)raw6_spawn(NR_shmat, id, SF_SHARED, SHM_REMAP, 0, 0, 0) == SF_SHARED;
+	return (u64)sf_raw6(NR_shmat, id, SF_SHARED, SHM_REMAP, 0, 0, 0) == SF_SHARED;
 }
 
 /* A copy of a replica becomes one of a new group, which begins at its first event. */
@@ -406,9 +400,9 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	const int pair = (G->options & SF_O_PAIR) != 0; /* two processes on two hosts, each a leader's child */
 	me.tables_apart = !pair;
 	if (me.tables_apart && me.slot != 0)
-		raw6_spawn(NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE, 0, 0, 0);
+		sf_raw6(NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE, 0, 0, 0);
 	if (!map_group(fd))
-		raw6_spawn(NR_exit_group, 121, 0, 0, 0, 0, 0);
+		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 	me.regs = r;
 	forget_parent();
 	sf_log_anew();
@@ -416,7 +410,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	me.last_epoch_tsc = sf_tsc();
 	me.epoch_gap = G->epoch_tsc;
 	struct sf_replica *own = &G->slot[me.slot];
-	own->init_pid = (s32)raw6_spawn(NR_getpid, 0, 0, 0, 0, 0, 0);
+	own->init_pid = (s32)sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
 	if (me.slot == 0 || pair) {
 		G->base = 1;
 		G->leader_pid = me.slot == 0 ? (u32)own->init_pid : (u32)pid;
@@ -465,7 +459,7 @@ NORETURN static void fork_alike(struct sf_event *e, struct sf_regs *r, const str
 		sf_signals_hold_all();
 		s64 group = sf_rpc(SF_RPC_FORK, e->seq, 0, 0, 0, 0), own = group;
 		if (group >= 0) {
-			own = raw6_spawn(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+			own = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 			tls.selector = 1;
 			if (own == 0)
 				begin(r, k, (u64)group, pid);
@@ -509,7 +503,7 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 		struct copied ca = { .flags = k->flags & CLONE_PIDFD, .pidfd = (u64)&pidfd, .exit_signal = k->signal };
 		if (G->options & SF_O_PAIR)
 			sf_pair_grows();
-		pid = raw6_spawn(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+		pid = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 		tls.selector = 1;
 		if (pid == 0)
 			begin(r, k, (u64)fd, 0);

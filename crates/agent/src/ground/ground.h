@@ -104,6 +104,24 @@ INLINE s64 sf_raw(const u64 call[7])
 	return r;
 }
 
+static inline s64 sf_raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
+{
+	u64 call[7] = { nr, a, b, c, d, e, f };
+	return sf_raw(call);
+}
+
+/* What a call answered is an errno, where addresses and numbers above 2^63 are answers too. */
+static inline int sf_failed(s64 r)
+{
+	return (u64)r > -4096ull;
+}
+
+/* The end of the page that a byte before `n` is in. */
+static inline u64 sf_page_up(u64 n)
+{
+	return (n + 4095) & ~4095ull;
+}
+
 NORETURN INLINE void sf_sigreturn(u64 rsp)
 {
 	tls.leaving = tls.secret ^ rsp;

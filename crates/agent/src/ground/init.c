@@ -17,20 +17,14 @@ struct sf_traps sf_traps __attribute__((section(".boot")));
 u8 sf_stack[STACK_BYTES] __attribute__((aligned(4096)));
 u8 sf_alt_stack[ALT_STACK_BYTES] __attribute__((aligned(4096)));
 
-static s64 raw6_init(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
-{
-	u64 call[7] = { nr, a, b, c, d, e, f };
-	return sf_raw(call);
-}
-
 NORETURN void sf_setup_failed(u32 step, s64 err)
 {
 	G->end_nr = step;
 	G->end_value = err;
 	sf_say_end(SF_E_SETUP);
-	raw6_init(NR_futex, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
+	sf_raw6(NR_futex, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
 	for (;;)
-		raw6_init(NR_exit_group, 121, 0, 0, 0, 0, 0);
+		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 }
 
 /* The log, at its place in every replica; from here on %gs is the agent's. */
@@ -42,28 +36,28 @@ static void map_log(void)
 	/* sf_raw() stores through %gs, so the base comes first, by the instruction's own call. */
 	s64 r;
 	__asm__ volatile("syscall" : "=a"(r) : "a"((u64)NR_arch_prctl), "D"(0x1001 /* ARCH_SET_GS */), "S"(&tls) : "rcx", "r11", "memory");
-	r = raw6_init(NR_mmap, SF_SHARED, SF_SHARED_BYTES, 3, 0x1 | 0x10 | 0x4000 /* SHARED|FIXED|NORESERVE */, (u64)sf_boot.shared_fd, 0);
+	r = sf_raw6(NR_mmap, SF_SHARED, SF_SHARED_BYTES, 3, 0x1 | 0x10 | 0x4000 /* SHARED|FIXED|NORESERVE */, (u64)sf_boot.shared_fd, 0);
 	if ((u64)r != SF_SHARED)
-		raw6_init(NR_exit_group, 121, 0, 0, 0, 0, 0);
-	raw6_init(NR_close, (u64)sf_boot.shared_fd, 0, 0, 0, 0, 0);
+		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
+	sf_raw6(NR_close, (u64)sf_boot.shared_fd, 0, 0, 0, 0, 0);
 }
 
 /* What the kernel knows of the program that is about to begin. */
 static void look_around(void)
 {
-	app.brk_start = app.brk_now = (u64)raw6_init(NR_brk, 0, 0, 0, 0, 0, 0);
+	app.brk_start = app.brk_now = (u64)sf_raw6(NR_brk, 0, 0, 0, 0, 0, 0);
 	/* /proc/self/auxv then shows what the program sees on its stack (prctl(2), PR_SET_MM;
 	 * not allowed without CAP_SYS_RESOURCE, and then it shows the kernel's). */
 	u64 words = 0;
 	while (((u64 *)sf_boot.auxv)[2 * words])
 		words++;
-	raw6_init(NR_prctl, 35 /* PR_SET_MM */, 12 /* PR_SET_MM_AUXV */, sf_boot.auxv, (words + 1) * 16, 0, 0);
-	s64 r = raw6_init(NR_open, (u64) "/proc/self/maps", 02000000 /* O_CLOEXEC */, 0, 0, 0, 0);
+	sf_raw6(NR_prctl, 35 /* PR_SET_MM */, 12 /* PR_SET_MM_AUXV */, sf_boot.auxv, (words + 1) * 16, 0, 0);
+	s64 r = sf_raw6(NR_open, (u64) "/proc/self/maps", 02000000 /* O_CLOEXEC */, 0, 0, 0, 0);
 	if (r >= 0)
-		raw6_init(NR_close, (u64)r, 0, 0, 0, 0, 0);
+		sf_raw6(NR_close, (u64)r, 0, 0, 0, 0, 0);
 	app.blind = r == -2 /* ENOENT */ || r == -20 /* ENOTDIR */; /* a program before this one has changed its root directory */
 	app.pdeathsig = G->pdeathsig; /* of the program that this one has replaced */
-	G->leader_pid = (u32)raw6_init(NR_getpid, 0, 0, 0, 0, 0, 0);
+	G->leader_pid = (u32)sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
 }
 
 /* Signals, backstop and shared memory, before there are copies of this process. */

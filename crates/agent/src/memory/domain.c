@@ -267,16 +267,6 @@ static void hold_domain(u64 ticket)
 #define IPC_CREAT 01000u
 #define SHM_NORESERVE 010000u
 
-static u64 up_domain(u64 n)
-{
-	return (n + PAGE - 1) & ~(PAGE - 1);
-}
-
-static int failed_domain(s64 r)
-{
-	return (u64)r > -4096ull;
-}
-
 /* A dead leader's files, and System V segments that the program knows by their numbers, cannot be attached in its place. */
 static int all_anonymous(void)
 {
@@ -348,7 +338,7 @@ static void forget_domain(u64 lo, u64 hi)
 
 static void moved(const u64 a[6], u64 to)
 {
-	u64 lo = a[0], hi = up_domain(a[0] + a[1]), new = up_domain(a[2]);
+	u64 lo = a[0], hi = sf_page_up(a[0] + a[1]), new = sf_page_up(a[2]);
 	for (u32 i = 0; i < app.segments; i++) {
 		struct sf_segment *s = &app.segment[i];
 		if (!a[1] && s->real && s->start <= lo && lo < s->end) { /* a second mapping of it (mremap(2)) */
@@ -374,29 +364,29 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 	switch (nr) {
 	case NR_mmap:
 		if (a[3] & MAP_FIXED)
-			forget_domain((u64)ret, (u64)ret + up_domain(a[1]));
+			forget_domain((u64)ret, (u64)ret + sf_page_up(a[1]));
 		if (sf_shared_is_segment(&file)) {
-			add_domain((u64)ret, (u64)ret + up_domain(a[1]), a[2] & 7, SF_BY_NAME);
+			add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, SF_BY_NAME);
 			app.segment[app.segments - 1].dev = file.dev;
 			app.segment[app.segments - 1].ino = file.ino;
 			enters_domain();
 		} else if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
-			add_domain((u64)ret, (u64)ret + up_domain(a[1]), a[2] & 7, 0);
+			add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, 0);
 		break;
-	case NR_munmap: forget_domain(a[0], a[0] + up_domain(a[1])); break;
+	case NR_munmap: forget_domain(a[0], a[0] + sf_page_up(a[1])); break;
 	case NR_mprotect:
 	case NR_pkey_mprotect:
 		if (!app.segments)
 			break;
 		cut_domain(a[0]);
-		cut_domain(a[0] + up_domain(a[1]));
+		cut_domain(a[0] + sf_page_up(a[1]));
 		for (u32 i = 0; i < app.segments; i++)
-			if (app.segment[i].start >= a[0] && app.segment[i].end <= a[0] + up_domain(a[1]))
+			if (app.segment[i].start >= a[0] && app.segment[i].end <= a[0] + sf_page_up(a[1]))
 				app.segment[i].prot = a[2] & 7;
 		break;
 	case NR_mremap:
 		if (a[3] & MREMAP_FIXED)
-			forget_domain((u64)ret, (u64)ret + up_domain(a[2]));
+			forget_domain((u64)ret, (u64)ret + sf_page_up(a[2]));
 		moved(a, (u64)ret);
 		break;
 	}
@@ -406,8 +396,8 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 void sf_domain_named(const u64 a[6], s64 ret)
 {
 	if (a[3] & MAP_FIXED)
-		forget_domain((u64)ret, (u64)ret + up_domain(a[1]));
-	add_domain((u64)ret, (u64)ret + up_domain(a[1]), a[2] & 7, SF_BY_NAME);
+		forget_domain((u64)ret, (u64)ret + sf_page_up(a[1]));
+	add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, SF_BY_NAME);
 	enters_domain();
 }
 
@@ -449,7 +439,7 @@ static void copy_page(u64 to, u64 from)
 static s64 common(u64 at, u64 len)
 {
 	s64 id = sys3(NR_shmget, 0 /* IPC_PRIVATE */, len, IPC_CREAT | SHM_NORESERVE | 0600);
-	if (failed_domain(id))
+	if (sf_failed(id))
 		return id;
 	s64 r = sys3(NR_shmat, id, at, 0);
 	sys3(NR_shmctl, id, IPC_RMID, 0);
@@ -461,16 +451,16 @@ static s64 share(const struct sf_segment *s)
 {
 	const u64 len = s->end - s->start;
 	s64 to = common(0, len);
-	if (failed_domain(to))
+	if (sf_failed(to))
 		return to;
 	if (!(s->prot & PROT_READ))
 		sys3(NR_mprotect, s->start, len, s->prot | PROT_READ);
 	for (u64 at = 0; at < len; at += PAGE)
 		copy_page((u64)to + at, s->start + at);
 	s64 r = sf_sys(NR_mremap, (u64)to, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, s->start, 0);
-	if (!failed_domain(r) && s->prot != (PROT_READ | PROT_WRITE))
+	if (!sf_failed(r) && s->prot != (PROT_READ | PROT_WRITE))
 		r = sys3(NR_mprotect, s->start, len, s->prot);
-	return failed_domain(r) ? r : 0;
+	return sf_failed(r) ? r : 0;
 }
 
 /* ---- System V ---- */
@@ -513,12 +503,12 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 	}
 	if (!m)
 		return -EINVAL;
-	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) : common((u64)forced, up_domain(m->bytes));
-	if (!failed_domain(r) && me.slot != 0 && prot == PROT_READ && failed_domain(sys3(NR_mprotect, r, up_domain(m->bytes), prot)))
+	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) : common((u64)forced, sf_page_up(m->bytes));
+	if (!sf_failed(r) && me.slot != 0 && prot == PROT_READ && sf_failed(sys3(NR_mprotect, r, sf_page_up(m->bytes), prot)))
 		r = -ENOMEM;
-	if (failed_domain(r))
+	if (sf_failed(r))
 		return r;
-	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + up_domain(m->bytes), OF_SYSV, 0, prot, 1 };
+	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + sf_page_up(m->bytes), OF_SYSV, 0, prot, 1 };
 	enters_domain();
 	return r;
 }

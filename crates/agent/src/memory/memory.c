@@ -37,11 +37,6 @@ static s64 raw(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	return sf_sys(nr, a, b, c, d, e, f);
 }
 
-static int failed_memory(s64 r)
-{
-	return (u64)r > -4096ull;
-}
-
 static void want_huge(u64 addr, u64 len)
 {
 	if ((G->options & SF_O_HUGE) && len >= HUGE_MIN)
@@ -72,12 +67,12 @@ static void stand_together(void)
 		byte++;
 	if (sf_alone() || !G->allowed[byte] || times == TOGETHER_TIMES)
 		return;
-	if (!me.together_until && failed_memory(sf_sys(NR_sched_getaffinity, 0, sizeof own_cores, (u64)own_cores, 0, 0, 0)))
+	if (!me.together_until && sf_failed(sf_sys(NR_sched_getaffinity, 0, sizeof own_cores, (u64)own_cores, 0, 0, 0)))
 		return;
 	u8 one[sizeof own_cores];
 	memset(one, 0, sizeof one);
 	one[byte] = G->allowed[byte] & (u8)-G->allowed[byte];
-	if (failed_memory(sf_sys(NR_sched_setaffinity, 0, sizeof one, (u64)one, 0, 0, 0)))
+	if (sf_failed(sf_sys(NR_sched_setaffinity, 0, sizeof one, (u64)one, 0, 0, 0)))
 		return;
 	times++;
 	me.together_until = me.next + TOGETHER_CALLS;
@@ -112,7 +107,7 @@ void sf_code_traps(int yes)
 /* ENODEV where the processor has no such switch: cpuid then runs unseen (arch_prctl(2)). */
 void sf_cpuid_faults(int yes)
 {
-	cpuid_runs = failed_memory(sf_sys(NR_arch_prctl, 0x1012 /* ARCH_CPUID_SET */, !yes, 0, 0, 0, 0));
+	cpuid_runs = sf_failed(sf_sys(NR_arch_prctl, 0x1012 /* ARCH_CPUID_SET */, !yes, 0, 0, 0, 0));
 }
 
 void sf_tsc_faults(int yes)
@@ -179,7 +174,7 @@ static s64 lock_current(u32 flags)
 	static char text[8192];
 	s64 fd = raw(2 /* open */, (u64) "/proc/self/maps", 0, 0, 0, 0, 0), r = 0;
 	u64 have = 0;
-	if (failed_memory(fd))
+	if (sf_failed(fd))
 		return fd;
 	for (;;) {
 		s64 n = raw(0, (u64)fd, (u64)text + have, sizeof text - 1 - have, 0, 0, 0);
@@ -359,15 +354,15 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
 		else
 			r = raw(NR_mmap, ours ? 0 : a[0], a[1], a[2], flags, a[4], a[5]);
-		if (!failed_memory(r) && (flags & MAP_FIXED))
+		if (!sf_failed(r) && (flags & MAP_FIXED))
 			forget_traps((u64)r, up_memory(a[1], 4096));
-		if (!failed_memory(r) && touches_agent((u64)r, a[1])) {
+		if (!sf_failed(r) && touches_agent((u64)r, a[1])) {
 			raw(NR_munmap, (u64)r, a[1], 0, 0, 0, 0);
 			return -ENOMEM;
 		}
-		if (!failed_memory(r) && !(flags & MAP_ANONYMOUS) && !(a[2] & PROT_EXEC))
+		if (!sf_failed(r) && !(flags & MAP_ANONYMOUS) && !(a[2] & PROT_EXEC))
 			sf_privatise((u64)r, ((u64)r + a[1] + 4095) & ~4095ull, a[2], 1);
-		if (!failed_memory(r) && (flags & MAP_ANONYMOUS)) {
+		if (!sf_failed(r) && (flags & MAP_ANONYMOUS)) {
 			want_huge((u64)r, a[1]);
 			if (a[2] & PROT_EXEC)
 				code_appears();
@@ -382,7 +377,7 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 		else
 			r = raw(NR_mremap, a[0], a[1], a[2], forced ? a[3] & ~(u64)(a[3] & MREMAP_FIXED ? 0 : MREMAP_MAYMOVE) : a[3], a[4],
 				0);
-		if (!failed_memory(r))
+		if (!sf_failed(r))
 			want_huge((u64)r, a[2]);
 		return r;
 	case NR_brk: app.brk_now = move_break(a[0]); return (s64)app.brk_now;
@@ -411,14 +406,14 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	if (unlikely(G->options & SF_O_PAIR) && unlikely(sf_pair_maps(nr, a)) && !fixed) {
 		r = raw(NR_mmap, forced ? (u64)forced : a[0], a[1], a[2], forced && !(a[3] & MAP_FIXED) ? a[3] | MAP_FIXED_NOREPLACE : a[3],
 			a[4], a[5]);
-		if (!failed_memory(r))
+		if (!sf_failed(r))
 			sf_domain_named(a, r);
 		return r;
 	}
 	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed))
 		r = sf_shared_mmap(a, forced);
 	if (r != SF_SHARED_PLAIN) {
-		if ((app.segments || sf_shared_is_segment(NULL)) && !failed_memory(r))
+		if ((app.segments || sf_shared_is_segment(NULL)) && !sf_failed(r))
 			sf_domain_changed(nr, a, r);
 		return r;
 	}
@@ -426,11 +421,11 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	if (unlikely(app.maps) && me.slot == 0 && (r = sf_shared_allows(nr, a)) < 0)
 		return r;
 	r = memory_call(nr, a, forced);
-	if (likely(!failed_memory(r)) && unlikely(app.segments || (nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))))
+	if (likely(!sf_failed(r)) && unlikely(app.segments || (nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))))
 		sf_domain_changed(nr, a, r);
-	if (unlikely(zero) && !failed_memory(r))
+	if (unlikely(zero) && !sf_failed(r))
 		sf_domain_changed(nr, (const u64[6]){ a[0], a[1], a[2], a[3] | MAP_ANONYMOUS, a[4], a[5] }, r);
-	return likely(!app.maps) || failed_memory(r) ? r : sf_shared_changed(nr, a, r);
+	return likely(!app.maps) || sf_failed(r) ? r : sf_shared_changed(nr, a, r);
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words

@@ -32,16 +32,6 @@
 #define SEGMENT_STAGE (SF_DOMAIN + (1ull << 30))
 #define STAGE_BYTES (30ull << 30) /* up to SF_STAGE */
 
-static u64 up_segment(u64 n)
-{
-	return (n + PAGE - 1) & ~(PAGE - 1);
-}
-
-static int failed_segment(s64 r)
-{
-	return (u64)r > -4096ull;
-}
-
 static int is_tmpfs(u64 fd)
 {
 	s64 f[15];
@@ -96,7 +86,7 @@ static int take_copies(struct sf_shared_file *f, s64 sum)
 int sf_segment_wanted(u64 fd, struct sf_shared_file *f, u64 end, u64 how)
 {
 	for (u32 tries = 0; tries < 3; tries++) {
-		s64 r = sf_rpc(SF_RPC_SEGMENT, fd, f->dev, f->ino, sf_domain_id(), up_segment(end) | how);
+		s64 r = sf_rpc(SF_RPC_SEGMENT, fd, f->dev, f->ino, sf_domain_id(), sf_page_up(end) | how);
 		if (r <= SF_SEGMENT_OWN)
 			return (int)r;
 		if (take_copies(f, r)) {
@@ -124,16 +114,16 @@ int sf_segment_asks(const u64 a[6], struct sf_shared_file *f, u32 *flags)
 /* Part of a segment of `whole` bytes, at `at`: all of it is attached where the program has nothing. */
 static s64 attach_part(s32 id, u64 whole, u64 offset, u64 bytes, u64 at, u64 prot)
 {
-	const u64 part = SEGMENT_STAGE + offset, end = SEGMENT_STAGE + up_segment(whole);
+	const u64 part = SEGMENT_STAGE + offset, end = SEGMENT_STAGE + sf_page_up(whole);
 	s64 r = sf_sys(NR_shmat, (u64)id, SEGMENT_STAGE, 0, 0, 0, 0);
-	if (failed_segment(r))
+	if (sf_failed(r))
 		return r;
-	r = sf_sys(NR_mremap, part, up_segment(bytes), up_segment(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, at, 0);
+	r = sf_sys(NR_mremap, part, sf_page_up(bytes), sf_page_up(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, at, 0);
 	if (offset)
 		sys2(NR_munmap, SEGMENT_STAGE, offset);
-	if (part + up_segment(bytes) < end)
-		sys2(NR_munmap, part + up_segment(bytes), end - part - up_segment(bytes));
-	if (!failed_segment(r) && prot != (PROT_READ | PROT_WRITE) && failed_segment(sys3(NR_mprotect, at, up_segment(bytes), prot)))
+	if (part + sf_page_up(bytes) < end)
+		sys2(NR_munmap, part + sf_page_up(bytes), end - part - sf_page_up(bytes));
+	if (!sf_failed(r) && prot != (PROT_READ | PROT_WRITE) && sf_failed(sys3(NR_mprotect, at, sf_page_up(bytes), prot)))
 		return -ENOMEM;
 	return r;
 }
@@ -153,9 +143,9 @@ s64 sf_segments_anew(void)
 	for (u64 i = 0; i < l[0]; i++) {
 		const u64 *m = l + 1 + 5 * i;
 		s64 r = sys3(NR_shmctl, m[3], IPC_STAT, about);
-		if (!failed_segment(r))
-			r = up_segment(about[6]) < m[2] + m[1] ? -EINVAL : attach_part((s32)m[3], about[6], m[2], m[1], m[0], m[4]);
-		if (failed_segment(r))
+		if (!sf_failed(r))
+			r = sf_page_up(about[6]) < m[2] + m[1] ? -EINVAL : attach_part((s32)m[3], about[6], m[2], m[1], m[0], m[4]);
+		if (sf_failed(r))
 			return r;
 	}
 	return 0;

@@ -114,16 +114,6 @@ static struct dirty {
 	struct sf_hash hash;
 } dirty[BATCH];
 
-static u64 up_shared(u64 n)
-{
-	return (n + PAGE - 1) & ~(PAGE - 1);
-}
-
-static int failed_shared(s64 r)
-{
-	return (u64)r > -4096ull;
-}
-
 static u64 window_shared(u64 ref)
 {
 	return ref + (SF_WINDOWS - SF_REFS);
@@ -777,7 +767,7 @@ static enum before as_logged(const struct sf_regs *r)
 /* Calls that change memory, or end the program. */
 static enum before before_change(const struct sf_regs *r, u32 nr, const u64 a[6])
 {
-	const struct part given = { a[0], up_shared(a[0] + a[1]), 0, 0, 0 };
+	const struct part given = { a[0], sf_page_up(a[0] + a[1]), 0, 0, 0 };
 	switch (nr) {
 	case NR_exit:
 	case NR_exit_group:
@@ -792,7 +782,7 @@ static enum before before_change(const struct sf_regs *r, u32 nr, const u64 a[6]
 			return WROTE;
 		if (!(a[3] & MREMAP_FIXED))
 			return NOTHING;
-		return write_part(r, (struct part){ a[4], up_shared(a[4] + a[2]), 0, 0, 0 });
+		return write_part(r, (struct part){ a[4], sf_page_up(a[4] + a[2]), 0, 0, 0 });
 	case NR_mprotect:
 	case NR_pkey_mprotect: return a[2] & PROT_READ ? NOTHING : write_part(r, given);
 	case NR_madvise: return a[2] != MADV_DONTNEED && a[2] != MADV_DONTNEED_LOCKED ? NOTHING : write_part(r, given);
@@ -931,10 +921,10 @@ static s64 abandon(u64 ref, u64 len, s64 why)
 static s64 map_segment(const u64 a[6], s64 forced, struct sf_shared_file *f)
 {
 	s64 r = sf_segment_map(a, forced, f);
-	if (failed_shared(r))
+	if (sf_failed(r))
 		f->flags = 0;
 	else if (a[3] & MAP_FIXED)
-		forget_shared((u64)r, (u64)r + up_shared(a[1]));
+		forget_shared((u64)r, (u64)r + sf_page_up(a[1]));
 	return r;
 }
 
@@ -978,7 +968,7 @@ static void rerun_maps(const struct stat *st)
 
 static s64 map_first(const u64 a[6])
 {
-	u64 len = up_shared(a[1]);
+	u64 len = sf_page_up(a[1]);
 	struct stat st;
 	struct sf_map m = { .offset = a[5], .hold = -1, .end = len /* with start 0: its length */ };
 	if (sys2(NR_fstat, (u32)a[4], &st) < 0 || !len)
@@ -1004,7 +994,7 @@ static s64 map_first(const u64 a[6])
 	/* MAP_FIXED: the kernel takes MAP_FIXED_NOREPLACE for an unknown flag of MAP_SHARED_VALIDATE. */
 	s64 r = sys6(NR_mmap, window_shared(ref), a[1], a[2],
 		     (a[3] & ~(u64)(MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_LOCKED | MAP_32BIT)) | MAP_FIXED | MAP_NORESERVE, a[4], a[5]);
-	if (failed_shared(r))
+	if (sf_failed(r))
 		return r;
 	if ((st.mode & S_IFMT) != S_IFREG || (a[3] & MAP_SYNC) || odd_file_system((u32)a[4]))
 		refuse(SF_NR_SHARED_MAP);
@@ -1026,10 +1016,10 @@ static s64 map_first(const u64 a[6])
 	if (found.flags & SF_M_WRITE)
 		m.ref = ref;
 	r = keep_as_it_is(a, ref, len);
-	if (failed_shared(r))
+	if (sf_failed(r))
 		return abandon(ref, len, r);
 	r = map_view(a, 0);
-	if (failed_shared(r))
+	if (sf_failed(r))
 		return abandon(ref, len, r);
 	rerun_maps(&st);
 	if (m.ref)
@@ -1049,7 +1039,7 @@ s64 sf_shared_mmap(const u64 a[6], s64 forced)
 		struct sf_shared_file file = *given;
 		return map_segment(a, forced, &file);
 	}
-	u64 len = up_shared(a[1]);
+	u64 len = sf_page_up(a[1]);
 	struct stat st;
 	if (me.role == SF_RERUN && (sys2(NR_fstat, (u32)a[4], &st) < 0 || st.dev != given->dev || st.ino != given->ino))
 		return -ESTALE; /* the name means another file by now */
@@ -1057,13 +1047,13 @@ s64 sf_shared_mmap(const u64 a[6], s64 forced)
 	if (m.flags & SF_M_WRITE) {
 		m.ref = place_shared(len);
 		s64 r = sys6(NR_mmap, m.ref, a[1], PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE | MAP_NORESERVE, a[4], a[5]);
-		if (failed_shared(r))
+		if (sf_failed(r))
 			return r;
 	}
 	s64 r = map_view(a, forced);
-	if (!failed_shared(r))
+	if (!sf_failed(r))
 		enter_shared(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
-	if (!failed_shared(r) && me.role == SF_RERUN)
+	if (!sf_failed(r) && me.role == SF_RERUN)
 		undo(app.maps - 1, app.maps);
 	return r;
 }
@@ -1076,7 +1066,7 @@ static int overlaps(const struct sf_map *m, u64 lo, u64 hi)
 /* Leader, before it makes a call that changes the program's memory: 0, or the call's result. */
 s64 sf_shared_allows(u32 nr, const u64 a[6])
 {
-	u64 lo = a[0], hi = up_shared(a[0] + a[1]);
+	u64 lo = a[0], hi = sf_page_up(a[0] + a[1]);
 	/* munmap, mprotect and the like split a mapping at both ends, mremap at four places. */
 	u32 pieces = nr == NR_mremap ? 4 : 2, hit = 0;
 	for (u32 i = 0; i < app.maps; i++) {
@@ -1104,11 +1094,11 @@ s64 sf_shared_allows(u32 nr, const u64 a[6])
 			snapshot_ends();
 			if (!a[1] || (a[3] & ~(u64)(MREMAP_MAYMOVE | MREMAP_FIXED)))
 				return -EINVAL;
-			if (hi > m.end || up_shared(a[2]) <= hi - lo || !m.ref)
+			if (hi > m.end || sf_page_up(a[2]) <= hi - lo || !m.ref)
 				break;
 			if (hi < m.end) /* a part that grows shows what is behind it once more */
 				refuse(SF_NR_TWO_VIEWS);
-			m.end += up_shared(a[2]) - (hi - lo);
+			m.end += sf_page_up(a[2]) - (hi - lo);
 			if (seen_twice(&m, 0, 0, m.start))
 				refuse(SF_NR_TWO_VIEWS);
 			if (!place_shared(m.end - m.start))
@@ -1118,7 +1108,7 @@ s64 sf_shared_allows(u32 nr, const u64 a[6])
 	}
 	if (nr == NR_mremap && (a[3] & MREMAP_FIXED))
 		for (u32 i = 0; i < app.maps; i++)
-			hit |= overlaps(&app.map[i], a[4], up_shared(a[4] + a[2]));
+			hit |= overlaps(&app.map[i], a[4], sf_page_up(a[4] + a[2]));
 	if (hit && nr != NR_madvise && nr != NR_msync && app.maps + pieces > SF_MAPS_MAX)
 		refuse(SF_NR_SHARED_MAP);
 	return 0;
@@ -1175,8 +1165,8 @@ static void now_dropped(u64 lo, u64 hi)
 /* mremap(2): shorter, longer, elsewhere. */
 static void now_elsewhere(const u64 a[6], s64 ret)
 {
-	u64 lo = a[0], hi = up_shared(a[0] + a[1]);
-	const u64 new = up_shared(a[2]);
+	u64 lo = a[0], hi = sf_page_up(a[0] + a[1]);
+	const u64 new = sf_page_up(a[2]);
 	if (new < hi - lo) {
 		forget_shared(lo + new, hi);
 		hi = lo + new;
@@ -1222,7 +1212,7 @@ static s64 now_synced(u64 lo, u64 hi, u64 flags, s64 ret)
 
 s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret)
 {
-	const u64 lo = a[0], hi = up_shared(a[0] + a[1]);
+	const u64 lo = a[0], hi = sf_page_up(a[0] + a[1]);
 	switch (nr) {
 	case NR_mmap:
 		if (a[3] & MAP_FIXED)
@@ -1312,22 +1302,22 @@ static s64 restore_one(const struct sf_map *m, s64 fd)
 {
 	u64 len = m->end - m->start;
 	s64 r = sys6(NR_mmap, m->ref, len, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE | MAP_NORESERVE, fd, m->offset);
-	if (!failed_shared(r))
+	if (!sf_failed(r))
 		make_own(m, m->ref, len, PROT_READ);
-	if (!failed_shared(r))
+	if (!sf_failed(r))
 		r = sys6(NR_mmap, window_shared(m->ref), len, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, m->offset);
-	if (!failed_shared(r))
+	if (!sf_failed(r))
 		r = sys3(NR_madvise, window_shared(m->ref), len, MADV_DONTFORK);
-	for (u64 i = 0; !failed_shared(r) && i < restore.n; i++) {
+	for (u64 i = 0; !sf_failed(r) && i < restore.n; i++) {
 		const u64 *l = restore.list + 3 * i; /* address, length, protection */
 		u64 from = l[0] > m->start ? l[0] : m->start, to = l[0] + l[1] < m->end ? l[0] + l[1] : m->end;
 		if (from < to)
 			r = sys6(NR_mmap, from, to - from, l[2], MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
 				 m->offset + (from - m->start));
-		if (from < to && !failed_shared(r))
+		if (from < to && !sf_failed(r))
 			make_own(m, from, to - from, l[2]);
 	}
-	return failed_shared(r) ? r : 0;
+	return sf_failed(r) ? r : 0;
 }
 
 /* The file of a mapping, as the launcher holds it open. */
@@ -1436,15 +1426,15 @@ s64 sf_shared_joins(const void *table, u32 bytes, int own)
 		}
 		if (me.slot == 0) {
 			s64 r = sf_sys(NR_mremap, window_shared(m.ref), 0, len, MREMAP_MAYMOVE | MREMAP_FIXED, m.start, 0);
-			if (!failed_shared(r))
+			if (!sf_failed(r))
 				r = sys3(NR_madvise, m.start, len, MADV_DOFORK);
-			if (!failed_shared(r))
+			if (!sf_failed(r))
 				r = sys3(NR_mprotect, m.start, len, m.flags >> SF_M_PROT & 7);
-			if (failed_shared(r))
+			if (sf_failed(r))
 				return r;
 		}
 		s64 r = sf_domain_adopt(&m, file);
-		if (failed_shared(r))
+		if (sf_failed(r))
 			return r;
 		forget_shared(m.start, m.end);
 		i = 0;

@@ -39,12 +39,6 @@ struct clone_args {
 
 /* Before a process has its backstop its calls go through sf_raw, which the backstop of the
  * parent does not follow (a clone starts without user dispatch). */
-static s64 raw6_recover(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
-{
-	u64 call[7] = { nr, a, b, c, d, e, f };
-	return sf_raw(call);
-}
-
 struct sock_filter {
 	u16 code;
 	u8 jt, jf;
@@ -73,10 +67,10 @@ s64 sf_filter(void)
 		u16 len;
 		const struct sock_filter *f;
 	} p = { sizeof f / sizeof *f, f };
-	s64 r = raw6_recover(NR_seccomp, 1 /* SECCOMP_SET_MODE_FILTER */, 0, (u64)&p, 0, 0, 0);
+	s64 r = sf_raw6(NR_seccomp, 1 /* SECCOMP_SET_MODE_FILTER */, 0, (u64)&p, 0, 0, 0);
 	if (r == -EACCES) { /* not privileged: no setuid program can be started from here on */
-		raw6_recover(NR_prctl, 38 /* PR_SET_NO_NEW_PRIVS */, 1, 0, 0, 0, 0);
-		r = raw6_recover(NR_seccomp, 1, 0, (u64)&p, 0, 0, 0);
+		sf_raw6(NR_prctl, 38 /* PR_SET_NO_NEW_PRIVS */, 1, 0, 0, 0, 0);
+		r = sf_raw6(NR_seccomp, 1, 0, (u64)&p, 0, 0, 0);
 	}
 	return r;
 }
@@ -86,7 +80,7 @@ s64 sf_try_arm(void)
 {
 	s64 r = 0;
 	if (G->options & SF_O_SUD)
-		r = raw6_recover(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
+		r = sf_raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
 	tls.selector = 1;
 	s64 heard = sf_signals_start();
 	return r < 0 ? r : heard;
@@ -96,7 +90,7 @@ s64 sf_try_arm(void)
 void sf_arm(void)
 {
 	if (sf_try_arm() < 0)
-		raw6_recover(NR_exit_group, 121, 0, 0, 0, 0, 0);
+		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 }
 
 static u32 digits_recover(char *at, u64 v)
@@ -113,11 +107,11 @@ static u32 digits_recover(char *at, u64 v)
 
 static void write_file(const char *path, const char *text, u64 n)
 {
-	s64 fd = raw6_recover(NR_open, (u64)path, 1, 0, 0, 0, 0);
+	s64 fd = sf_raw6(NR_open, (u64)path, 1, 0, 0, 0, 0);
 	if (fd < 0)
 		return;
-	raw6_recover(NR_write, (u64)fd, (u64)text, n, 0, 0, 0);
-	raw6_recover(NR_close, (u64)fd, 0, 0, 0, 0, 0);
+	sf_raw6(NR_write, (u64)fd, (u64)text, n, 0, 0, 0);
+	sf_raw6(NR_close, (u64)fd, 0, 0, 0, 0, 0);
 }
 
 static void map_id(const char *path, u64 id)
@@ -145,8 +139,8 @@ void sf_die_with_launcher(void)
 /* `parent` may have died before it was told to take this process with it. */
 static void die_with_parent(s64 parent)
 {
-	if (raw6_recover(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0) < 0 || raw6_recover(NR_getppid, 0, 0, 0, 0, 0, 0) != parent)
-		raw6_recover(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	if (sf_raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0) < 0 || sf_raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != parent)
+		sf_raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 }
 
 /* As die_with_parent for a process from whose namespace the launcher cannot be named: `watch`
@@ -157,25 +151,25 @@ static void die_with_launcher(s64 watch)
 		s32 fd;
 		u16 events, revents;
 	} p = { (s32)watch, 1 /* POLLIN */, 0 };
-	if (raw6_recover(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0) < 0)
-		raw6_recover(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	if (sf_raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0) < 0)
+		sf_raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 	if (watch < 0)
 		return;
-	if (raw6_recover(NR_poll, (u64)&p, 1, 0, 0, 0, 0) > 0)
-		raw6_recover(NR_exit_group, 0, 0, 0, 0, 0, 0);
-	raw6_recover(NR_close, (u64)watch, 0, 0, 0, 0, 0); /* everybody's: there is one table */
+	if (sf_raw6(NR_poll, (u64)&p, 1, 0, 0, 0, 0) > 0)
+		sf_raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	sf_raw6(NR_close, (u64)watch, 0, 0, 0, 0, 0); /* everybody's: there is one table */
 }
 
 /* pid 1 of a follower's namespace: holds nothing, hears nothing, waits for one child. */
 NORETURN static void be_init(u32 slot)
 {
 	u64 all = ~0ull;
-	raw6_recover(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
-	raw6_recover(NR_munmap, 0, SF_BASE, 0, 0, 0, 0);
-	raw6_recover(NR_munmap, SF_SHARED + SF_SHARED_BYTES, 0x7ffffffff000ull - SF_SHARED - SF_SHARED_BYTES, 0, 0, 0, 0);
+	sf_raw6(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
+	sf_raw6(NR_munmap, 0, SF_BASE, 0, 0, 0, 0);
+	sf_raw6(NR_munmap, SF_SHARED + SF_SHARED_BYTES, 0x7ffffffff000ull - SF_SHARED - SF_SHARED_BYTES, 0, 0, 0, 0);
 	for (;;) {
 		s32 status = 0;
-		s64 pid = raw6_recover(NR_wait4, (u64)-1, (u64)&status, 0, 0, 0, 0);
+		s64 pid = sf_raw6(NR_wait4, (u64)-1, (u64)&status, 0, 0, 0, 0);
 		if (pid == -EINTR)
 			continue;
 		if (pid > 0)
@@ -183,7 +177,7 @@ NORETURN static void be_init(u32 slot)
 		if (pid == -ECHILD || (u64)pid == G->leader_pid)
 			break;
 	}
-	raw6_recover(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	sf_raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 	__builtin_trap();
 }
 
@@ -212,7 +206,7 @@ static void become(u32 slot)
 	own->next = place_recover();
 	own->own_events = app.own_events;
 	me.own_event = 0;
-	me.parent = (s32)raw6_recover(NR_getppid, 0, 0, 0, 0, 0, 0);
+	me.parent = (s32)sf_raw6(NR_getppid, 0, 0, 0, 0, 0, 0);
 	sf_inherit_claims(0);
 	sf_baton_is_of(0);
 	store(&own->done, me.next);
@@ -221,7 +215,7 @@ static void become(u32 slot)
 	if (r < 0 && !load(&G->go))
 		sf_setup_failed(SF_STEP_PRIVATE, r);
 	if (r < 0) /* no replica */
-		raw6_recover(NR_exit_group, 121, 0, 0, 0, 0, 0);
+		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 }
 
 #define COPY 1 /* no errno, and no success either */
@@ -229,7 +223,7 @@ static void become(u32 slot)
 /* 0 in the leader, COPY in the copy, a negative errno on failure. */
 static s64 fork_follower(u32 slot, u64 ns)
 {
-	s64 uid = raw6_recover(NR_geteuid, 0, 0, 0, 0, 0, 0), gid = raw6_recover(NR_getegid, 0, 0, 0, 0, 0, 0);
+	s64 uid = sf_raw6(NR_geteuid, 0, 0, 0, 0, 0, 0), gid = sf_raw6(NR_getegid, 0, 0, 0, 0, 0, 0);
 	struct clone_args ca = { .flags = ns | CLONE_FILES | CLONE_PARENT };
 	u32 armed = tls.selector;
 	if (!ns && ((G->options & SF_O_TREE) || app.spawn.active)) { /* its parent is not the launcher */
@@ -243,10 +237,10 @@ static s64 fork_follower(u32 slot, u64 ns)
 			G->slot[slot].init_pid = (s32)copy;
 		return copy < 0 ? copy : 0;
 	}
-	s64 watch = ns ? raw6_recover(NR_pidfd_open, (u64)sf_boot.launcher_pid, 0, 0, 0, 0, 0) : -1;
-	s64 pid = raw6_recover(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+	s64 watch = ns ? sf_raw6(NR_pidfd_open, (u64)sf_boot.launcher_pid, 0, 0, 0, 0, 0) : -1;
+	s64 pid = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 	if (pid < 0 && watch >= 0)
-		raw6_recover(NR_close, (u64)watch, 0, 0, 0, 0, 0);
+		sf_raw6(NR_close, (u64)watch, 0, 0, 0, 0, 0);
 	tls.selector = armed;
 	if (pid < 0)
 		return pid;
@@ -262,19 +256,19 @@ static s64 fork_follower(u32 slot, u64 ns)
 	die_with_launcher(watch);
 	if (ns & CLONE_NEWUSER) {
 		/* Who has given up rights owns no file of its own in procfs (prctl(2)). */
-		raw6_recover(NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+		sf_raw6(NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
 		write_file("/proc/self/setgroups", "deny", 4);
 		map_id("/proc/self/uid_map", (u64)uid);
 		map_id("/proc/self/gid_map", (u64)gid);
 	}
-	raw6_recover(NR_mount, (u64) "", (u64) "/", 0, MS_REC | MS_SLAVE, 0, 0); /* what is unmounted outside is here, too */
-	raw6_recover(NR_mount, (u64) "proc", (u64) "/proc", (u64) "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, 0, 0);
+	sf_raw6(NR_mount, (u64) "", (u64) "/", 0, MS_REC | MS_SLAVE, 0, 0); /* what is unmounted outside is here, too */
+	sf_raw6(NR_mount, (u64) "proc", (u64) "/proc", (u64) "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, 0, 0);
 	s32 number = (s32)G->leader_pid;
 	struct clone_args cb = { .flags = CLONE_FILES, .exit_signal = SIGCHLD, .set_tid = (u64)&number, .set_tid_size = 1 };
-	pid = raw6_recover(NR_clone3, (u64)&cb, sizeof cb, 0, 0, 0, 0);
+	pid = sf_raw6(NR_clone3, (u64)&cb, sizeof cb, 0, 0, 0, 0);
 	if (pid < 0) {
 		G->slot[slot].cmd_ret = pid;
-		raw6_recover(NR_exit_group, 121, 0, 0, 0, 0, 0);
+		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 	}
 	if (pid > 0)
 		be_init(slot);
@@ -548,7 +542,7 @@ NORETURN void sf_keep(void)
 		u32 bell = load(&own->bell);
 		u64 seq = load(&own->cmd_seq);
 		if (seq == own->cmd_ack) {
-			raw6_recover(NR_futex, (u64)&own->bell, 0, bell, (u64)limit, 0, 0);
+			sf_raw6(NR_futex, (u64)&own->bell, 0, bell, (u64)limit, 0, 0);
 			continue;
 		}
 		if (own->cmd == SF_C_SPAWN) {
@@ -558,17 +552,17 @@ NORETURN void sf_keep(void)
 			struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT,
 						 .set_tid = (u64)&number,
 						 .set_tid_size = 1 };
-			s64 pid = raw6_recover(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+			s64 pid = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 			if (pid < 0) {
 				ca.set_tid = ca.set_tid_size = 0;
-				pid = raw6_recover(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+				pid = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 			}
 			if (pid == 0) {
 				die_with_parent(sf_boot.launcher_pid);
 				me.slot = 0;
 				me.role = SF_LEADER;
 				me.fresh = me.reborn = 1;
-				me.renumbered = (u64)raw6_recover(NR_getpid, 0, 0, 0, 0, 0, 0) != G->leader_pid;
+				me.renumbered = (u64)sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0) != G->leader_pid;
 				me.regs = &me.fault_regs;
 				sf_arm();
 				G->slot[0].cmd_ack = G->slot[0].cmd_seq;
@@ -579,7 +573,7 @@ NORETURN void sf_keep(void)
 		}
 		store(&own->cmd_ack, seq);
 		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
-		raw6_recover(NR_futex, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
+		sf_raw6(NR_futex, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
 	}
 }
 
@@ -588,8 +582,8 @@ NORETURN void sf_keep(void)
 static void lets_go(void)
 {
 	const u64 high = SF_DOMAIN + PAGE;
-	raw6_recover(NR_madvise, PAGE, SF_BASE - PAGE, MADV_DONTNEED, 0, 0, 0);
-	raw6_recover(NR_madvise, high, USER_END - high, MADV_DONTNEED, 0, 0, 0);
+	sf_raw6(NR_madvise, PAGE, SF_BASE - PAGE, MADV_DONTNEED, 0, 0, 0);
+	sf_raw6(NR_madvise, high, USER_END - high, MADV_DONTNEED, 0, 0, 0);
 }
 
 /* In the leader, at the start or when the last one is gone: leave a keeper behind. Its memory is
@@ -598,13 +592,13 @@ s64 sf_make_keeper(void)
 {
 	struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT };
 	const u32 in_tree = G->options & SF_O_TREE, armed = tls.selector;
-	s64 pid = in_tree ? sf_orphan(CLONE_FILES | CLONE_FS) : raw6_recover(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+	s64 pid = in_tree ? sf_orphan(CLONE_FILES | CLONE_FS) : sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 	tls.selector = armed;
 	if (pid == 0) {
 		if (!in_tree)
 			die_with_parent(sf_boot.launcher_pid);
 		u64 all = ~0ull;
-		raw6_recover(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
+		sf_raw6(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
 		if (load(&G->go))
 			lets_go();
 		u32 traps = me.tsc_traps, replicas = me.replicas;
