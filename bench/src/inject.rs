@@ -15,7 +15,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -263,13 +263,16 @@ fn rate(
     if !order.lines.is_empty() {
         order.models = Vec::new();
     }
-    order.budget = Some(Duration::from_secs(THROUGHPUT_S));
     let _ = fs::remove_dir_all(&order.dir);
     let mut running = Running::prepare(&order, "bench", &mut |_| ())?;
     let ended: Mutex<Vec<Duration>> = Mutex::default();
-    let from = Instant::now();
-    running.run(&AtomicBool::new(false), &|| false, &|_| {
-        ended.lock().expect("no panics inside").push(from.elapsed());
+    let (stop, from) = (AtomicBool::new(false), Instant::now());
+    running.run(&stop, &|| false, &|_| {
+        let at = from.elapsed();
+        ended.lock().expect("no panics inside").push(at);
+        if at.as_secs() >= THROUGHPUT_S {
+            stop.store(true, Ordering::Relaxed);
+        }
     })?;
     let rate = by_second(&ended.into_inner().expect("no panics inside"));
     drop(running);

@@ -185,6 +185,8 @@ static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
   }
   c->kept.used = c->kept_cursor = 0;
   atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_release);
+  if (unlikely(c->grown))
+    sf_buffers_shrink(c);
   if (unlikely(c->ranges.used)) {
     sf_reset(&c->ranges);
     sf_reset(&c->arena);

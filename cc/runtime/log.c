@@ -64,6 +64,18 @@ SF_COLD void sf_tables_drop(struct sf_context *c) {
   c->tables_old_count = 0;
 }
 
+/* Buffers that a handler did not use count it as one that needed little of them; those that it used are counted where they are emptied. */
+SF_COLD void sf_buffers_shrink(struct sf_context *c) {
+  struct sf_buffer *all[] = {&c->ranges, &c->arena, &c->queue, &c->deferred, &c->parts};
+  bool grown = false;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!all[i]->used)
+      sf_reset(all[i]);
+    grown |= all[i]->size > SF_KEPT;
+  }
+  c->grown = grown;
+}
+
 /* Small again after large handlers; called outside handlers. */
 SF_COLD void sf_log_shrink(struct sf_context *c) {
   sf_unmap(__sf_tls.table, slots() * 9);

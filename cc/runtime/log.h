@@ -24,6 +24,7 @@ void sf_reset(struct sf_buffer *); /* after a handler: empty, and small again wh
 void sf_table_new(struct sf_context *, size_t slots);
 void sf_table_of_log(struct sf_context *, size_t slots, uint64_t *table); /* for a second run that is another process's */
 void sf_tables_drop(struct sf_context *);  /* those that were grown out of */
+void sf_buffers_shrink(struct sf_context *); /* outside handlers, before those that were used are empty */
 void sf_log_shrink(struct sf_context *);   /* outside handlers */
 void sf_log_word(struct sf_context *, uintptr_t word, uint64_t need);
 bool sf_has_word(uintptr_t word, uint64_t need); /* whether the table has these bytes of a word, or needs not */

@@ -46,6 +46,8 @@ void sf_enlarge(struct sf_buffer *b, size_t bytes) {
     sf_copy(base, old, b->used);
   b->base = base;
   b->size = size;
+  if (__sf_own && size > SF_KEPT)
+    __sf_own->grown = true;
   if (unlikely(__sf_own && __sf_own->shadow))
     __sf_recover.shadow_places(__sf_own);
   if (old) /* last: until here a retry finds it where it was */
@@ -55,7 +57,7 @@ void sf_enlarge(struct sf_buffer *b, size_t bytes) {
 void sf_reset(struct sf_buffer *b) {
   b->idle = b->used < b->size / 4 ? b->idle + 1 : 0;
   b->used = 0;
-  if (unlikely(b->size > 16 * PAGE && b->idle > SF_IDLE)) {
+  if (unlikely(b->size > SF_KEPT && b->idle > SF_IDLE)) {
     sf_unmap(b->base, b->size);
     *b = (struct sf_buffer){0};
     if (unlikely(__sf_own->shadow != NULL))

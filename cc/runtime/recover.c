@@ -172,7 +172,7 @@ static void sf_shadow_places_mend(struct sf_context *c) {
 static bool empty(struct sf_buffer *b) {
   b->idle = b->used < b->size / 4 ? b->idle + 1 : 0;
   b->used = 0;
-  if (b->size > 64 << 10 && b->idle > SF_IDLE) {
+  if (b->size > SF_KEPT && b->idle > SF_IDLE) {
     sf_unmap(b->base, b->size);
     *b = (struct sf_buffer){0};
     return true;

@@ -156,6 +156,7 @@ struct sf_ignored {
   384   /* 9 KiB of log. Fewer than a fifth of the slots: with random addresses one word in eleven at most is
                           not in its home slot. All of it stays below 30 KiB a thread. */
 #define SF_IDLE 1000   /* small handlers after which a grown log shrinks: growing costs a few faults a page */
+#define SF_KEPT 65536  /* bytes of a buffer that are kept while nobody needs them: 16 pages */
 #define SF_MESSAGES 8  /* inputs of one handler; more are refused */
 #define SF_RETRIES 3
 #define SF_HOLDS 16    /* locks of a thread that others can see; what is beyond has an unknown holder (waits.c) */
@@ -231,6 +232,7 @@ struct sf_context {
   uint64_t *tables_old[16]; /* grown out of, in use by checks until the handler ends */
   size_t tables_old_bytes[16];
   size_t tables_old_count;
+  bool grown; /* a buffer has more than SF_KEPT */
 
   struct sf_partner *partner; /* second_core.c: runs the second run */
   uint64_t signals;           /* of the thread, while its partner runs */

@@ -81,6 +81,13 @@ fn waits_with_state() -> Result<(), Failed> {
     Ok(())
 }
 
+/// After a large handler and many small ones a thread keeps what it kept before.
+fn memory_is_given_back(way: &str, flags: &[&str]) -> Result<(), Failed> {
+    let ran = run(&program("memory.c", way, flags, true)?, &[])?;
+    let said = String::from_utf8_lossy(&ran.stdout);
+    ended(&ran, 0, &[], &["steadfast"]).map_err(|_| said.into_owned().into())
+}
+
 /// What copies, compares and sums up bytes, around all seams: cc/tests/checksums.c.
 fn checksums() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-checksums");
@@ -141,6 +148,12 @@ pub(super) fn trials() -> Vec<Trial> {
         Trial::test("harden::conditions.c::state", waits_with_state),
         Trial::test("harden::uncaught", uncaught),
         Trial::test("harden::checksums", checksums),
+        Trial::test("harden::memory.c::O2", || {
+            memory_is_given_back("O2", &["-O2"])
+        }),
+        Trial::test("harden::memory.c::other_core", || {
+            memory_is_given_back("other_core", &["-O2", "--other-core"])
+        }),
     ]);
     trials
 }
