@@ -55,9 +55,10 @@ void sf_enlarge(struct sf_buffer *b, size_t bytes) {
 }
 
 void sf_reset(struct sf_buffer *b) {
+  bool unused = !b->used;
   b->idle = b->used < b->size / 4 ? b->idle + 1 : 0;
   b->used = 0;
-  if (unlikely(b->size > SF_KEPT && b->idle > SF_IDLE)) {
+  if (unlikely(b->idle > SF_IDLE && (unused || b->size > SF_KEPT))) {
     sf_unmap(b->base, b->size);
     *b = (struct sf_buffer){0};
     if (unlikely(__sf_own->shadow != NULL))

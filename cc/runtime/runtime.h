@@ -156,7 +156,7 @@ struct sf_ignored {
   384   /* 9 KiB of log. Fewer than a fifth of the slots: with random addresses one word in eleven at most is
                           not in its home slot. All of it stays below 30 KiB a thread. */
 #define SF_IDLE 1000   /* small handlers after which a grown log shrinks: growing costs a few faults a page */
-#define SF_KEPT 65536  /* bytes of a buffer that are kept while nobody needs them: 16 pages */
+#define SF_KEPT 65536  /* bytes of a buffer that are kept while less is needed: 16 pages */
 #define SF_MESSAGES 8  /* inputs of one handler; more are refused */
 #define SF_RETRIES 3
 #define SF_HOLDS 16    /* locks of a thread that others can see; what is beyond has an unknown holder (waits.c) */
