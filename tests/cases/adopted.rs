@@ -9,7 +9,7 @@ use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
-use crate::bench::{Bench, some_groups};
+use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::run::Invocation;
@@ -79,7 +79,7 @@ impl Parent {
         fs::remove_file(dir.join("number")).map_err(|error| error.to_string())?;
         let events = dir.join("events");
         invocation.protector = protector(self.replicas, &events, &["--quiet"]);
-        let _group = some_groups();
+        let _group = one_group();
         let run = invocation.start(&dir).map_err(|error| error.to_string())?;
         let parent = number(&dir)?;
         thread::sleep(self.until);

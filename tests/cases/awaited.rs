@@ -11,7 +11,7 @@ use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
-use crate::bench::{Bench, some_groups};
+use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::run::{Invocation, Ran};
@@ -71,7 +71,7 @@ fn struck(replicas: u8, times: usize, dir: &Path) -> Result<(Ran, String, Ran), 
     fs::remove_file(dir.join("number")).map_err(|error| error.to_string())?;
     let events = dir.join("events");
     invocation.protector = protector(replicas, &events, &["--quiet"]);
-    let _group = some_groups();
+    let _group = one_group();
     let run = invocation.start(dir).map_err(|error| error.to_string())?;
     let child = number(dir)?;
     thread::sleep(KEPT);
@@ -122,7 +122,7 @@ fn ends_as_soon_as_made(replicas: u8) -> Result<(), String> {
     let bare = invocation.run(&dir, LIMIT)?;
     let _ = fs::remove_file(dir.join("number"));
     invocation.protector = protector(replicas, &dir.join("events"), &["--quiet"]);
-    let _group = some_groups();
+    let _group = one_group();
     let run = invocation.start(&dir).map_err(|error| error.to_string())?;
     let parent = number(&dir)?;
     let mut struck = 0;
@@ -151,7 +151,7 @@ fn ends_by_its_parents_will() -> Result<(), String> {
     let mut invocation = shell(KILLS);
     let bare = invocation.run(&dir, LIMIT)?;
     let events = dir.join("events");
-    let _group = some_groups();
+    let _group = one_group();
     invocation.protector = protector(2, &events, &["--quiet"]);
     let ran = invocation.run(&dir, LIMIT)?;
     ran.nothing_left(GRACE)?;
