@@ -13,6 +13,7 @@ export CARGO_TARGET_DIR
 CARGO_INCREMENTAL := 0
 export CARGO_INCREMENTAL
 CARGO := scripts/cargo
+CORES := $(shell nproc)
 STEADFAST := $(CARGO_TARGET_DIR)/release/steadfast
 HARDEN := $(CARGO_TARGET_DIR)/release/cc
 
@@ -63,7 +64,7 @@ setup-campaign:
 
 build: setup-build
 	$(CARGO) build --release -p steadfast
-	@$(MAKE) --no-print-directory -C cc OUT=$(HARDEN)
+	@$(MAKE) --no-print-directory -C cc -j$(CORES) OUT=$(HARDEN)
 	@ln -sf steadfast $(STEADFAST)-cc && ln -sf steadfast $(STEADFAST)-c++
 
 # A replicated memcached server.
@@ -149,7 +150,8 @@ deb:
 	@$(MAKE) --no-print-directory build build-kv build-crosscheck build-pair build-host
 	@MAKE='$(MAKE)' scripts/deb
 
-test: setup build
+# Builds the command beside the tests.
+test: setup
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
 # make demo PART=NAME shows one part. demo-NAME sets up and builds what demo/NAME needs and nothing else, then runs it.

@@ -1,8 +1,10 @@
 /* A daemon in the old way: forks twice, leads a session, lets go of its streams and directory, and leaves its number and its
- * port in a file. It doubles numbers until SIGTERM, at which it takes the file away. */
+ * port in a file. It doubles numbers until SIGTERM, at which it takes the file away. The signal comes while it waits for a peer, and at
+ * no other time: between a look at `ends` and accept(2) it would be lost. */
 #include "guest.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 static volatile sig_atomic_t ends;
@@ -14,8 +16,10 @@ static void copies_itself(void) {
     if (p) _exit(0);
 }
 
-static void serve(int listener) {
+static void serve(int listener, const sigset_t *with_term) {
     char line[64];
+    struct pollfd comes = {.fd = listener, .events = POLLIN};
+    if (ppoll(&comes, 1, 0, with_term) < 0) return;
     int peer = accept(listener, 0, 0);
     if (peer < 0) return;
     ssize_t n;
@@ -42,10 +46,13 @@ int main(int argc, char **argv) {
     need("/dev/null", null >= 0 && dup2(null, 0) == 0 && dup2(null, 1) == 1 && dup2(null, 2) == 2);
     need("chdir", chdir("/") == 0);
     struct sigaction a = {.sa_handler = term};
-    sigaction(SIGTERM, &a, 0);
+    sigset_t blocked, with_term;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    need("mask", !sigprocmask(SIG_BLOCK, &blocked, &with_term) && !sigaction(SIGTERM, &a, 0));
     FILE *f = fopen(file, "w");
     need("pid file", f && fprintf(f, "%d %d\n", getpid(), ntohs(at.sin_port)) > 0 && fclose(f) == 0);
-    while (!ends) serve(listener);
+    while (!ends) serve(listener, &with_term);
     unlink(file);
     return 0;
 }

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -34,7 +35,7 @@
 #define BACK 12
 #define STEPS 100000
 #define TRAP_FLAG 0x100
-#define PATIENCE_US 100000 /* of processor time: who loops is stopped */
+#define PATIENCE_US 30000 /* of processor time, some hundred events and repairs: who loops is stopped */
 
 #ifdef LOOPS
 #define PAGE 4096
@@ -280,7 +281,16 @@ __attribute__((noinline)) static void event(void) {
   __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
 }
 
+/* The table of the log is looked up by address: with others each run has other steps, and of every so-manieth other ones are struck. Where
+ * a sandbox does not allow to ask for the same addresses they differ. */
+static void same_addresses(char **argv) {
+  int how = personality(0xffffffff);
+  if (how != -1 && !(how & ADDR_NO_RANDOMIZE) && personality((unsigned long)how | ADDR_NO_RANDOMIZE) != -1)
+    execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv) {
+  same_addresses(argv);
   if (chdir("/proc/self")) /* where nothing can be made: what is struck may open any name for writing */
     return 2;
   if (argc < 2)

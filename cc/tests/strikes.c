@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #define BEGINS 192 /* and then phase I: what goes wrong there may be wrong for both runs, and it is quickly reached */
 #define STEPS 8192
 #define TRAP_FLAG 0x100
+#define PATIENCE_US 200000 /* of processor time: who loops is stopped, and who sleeps after seconds */
 
 static unsigned long state[8], argument;
 static unsigned char message[24];
@@ -99,6 +101,8 @@ static enum end strike(void) {
   what = jumps ? places[below((uint64_t)steps)] : bit;
   pid_t child = fork();
   if (!child) {
+    struct itimerval limit = {.it_value = {.tv_usec = PATIENCE_US}};
+    setitimer(ITIMER_PROF, &limit, NULL);
     close(2);
     alarm(5);
     event();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
@@ -13,6 +13,7 @@ use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::run::Invocation;
+use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(40);
 const GRACE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! The test bed: which binary is tested, where files go, and the lock under which groups run.
+//! The test bed: which binary is tested, where files go, and the turns that groups take.
 //!
 //! Scratch files live below the directory for temporary files, in a tree that an ordinary user may traverse: the same
 //! cases run as one. A case owns one directory there; it is removed when the case passes.
@@ -7,11 +7,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use libtest_mimic::Arguments;
 
-use crate::left;
+use crate::{left, trial};
 
 /// What all cases share.
 #[derive(Debug)]
@@ -23,7 +24,11 @@ pub(crate) struct Bench {
 }
 
 static BENCH: OnceLock<Bench> = OnceLock::new();
-static GROUP: Mutex<()> = Mutex::new(());
+/// Groups that may start now.
+static GROUPS: Mutex<usize> = Mutex::new(GROUPS_MOST);
+static ENDED: Condvar = Condvar::new();
+/// A group starts on one core, and most guests end soon after: two of them take little longer than one.
+const GROUPS_MOST: usize = 2;
 
 impl Bench {
     /// Finds the binary and makes the scratch directory.
@@ -149,11 +154,38 @@ pub(crate) fn write_executable(path: &Path, bytes: &[u8], mode: u32) -> Result<(
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// While this is held no other group of replicas runs.
-pub(crate) fn one_group() -> MutexGuard<'static, ()> {
-    GROUP
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+/// A group's turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(usize);
+
+impl Turn {
+    fn take(groups: usize) -> Self {
+        let begun = Instant::now();
+        let free = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = ENDED
+            .wait_while(free, |free| *free < groups)
+            .unwrap_or_else(PoisonError::into_inner);
+        *free -= groups;
+        trial::waited_since(begun);
+        Self(groups)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *GROUPS.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
+        ENDED.notify_all();
+    }
+}
+
+/// While this is held no other group of replicas runs: for cases that say when something happens.
+pub(crate) fn one_group() -> Turn {
+    Turn::take(GROUPS_MOST)
+}
+
+/// While this is held a few groups run at most: for cases whose end is the same however long they take.
+pub(crate) fn some_groups() -> Turn {
+    Turn::take(1)
 }
 
 /// The root of the workspace.

@@ -12,11 +12,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use steadfast_contract::event::{Line, What};
 
 use crate::bench::{Bench, workspace};
 use crate::harden::{build, compiler, run};
+use crate::trial::Trial;
 
 fn built(name: &str, flags: &[&str], hardened: bool) -> Result<PathBuf, String> {
     let out = Bench::get()
@@ -85,16 +86,17 @@ fn event(events: &Path) -> Result<(), Failed> {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut all = vec![Trial::test("between::rings", rings)];
+    let mut all = vec![Trial::test("harden::between::rings", rings)];
     for (name, flags) in [
         ("O0", &["-O0", "--between=duplicate"][..]),
         ("O2", &["-O2", "--between=duplicate"]),
         ("O3_thinlto", &["-O3", "-flto=thin", "--between=duplicate"]),
         ("off", &["-O2", "--between=off"]),
     ] {
-        all.push(Trial::test(format!("between::quiet::{name}"), move || {
-            quiet(name, flags)
-        }));
+        all.push(Trial::test(
+            format!("harden::between::quiet::{name}"),
+            move || quiet(name, flags),
+        ));
     }
     all
 }

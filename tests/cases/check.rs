@@ -13,7 +13,7 @@ use steadfast_contract::event::{Line, RunStart, What};
 use steadfast_contract::exit::{Own, Verdict};
 use steadfast_contract::plan::RunReport;
 
-use crate::bench::{Bench, copy, one_group};
+use crate::bench::{Bench, copy, some_groups};
 use crate::left::Places;
 use crate::run::{Invocation, Ran, Stdin};
 use crate::tree::Tree;
@@ -126,7 +126,7 @@ impl Case {
         let mut protected = self.invocation.clone();
         protected.protector = protector(n, &events, &[]);
         let seen = {
-            let _group = (n > 1).then(one_group);
+            let _group = (n > 1).then(some_groups);
             let before = Places::look();
             self.once(dir, &run, &protected).and_then(|seen| {
                 match Places::look().grown_since(&before) {

@@ -10,15 +10,16 @@
 //! Not covered: a leader that is killed from outside, with a parent that waits: awaited.rs; one whose parent has ended:
 //! returns.rs.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use std::time::Duration;
 use steadfast_contract::event::What;
 use steadfast_contract::exit::Verdict;
 
-use crate::bench::{Bench, one_group};
+use crate::bench::{Bench, some_groups};
 use crate::check::{Log, last_lines, output_difference, protector, repeat};
 use crate::kills::{Draw, number};
 use crate::run::Invocation;
+use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
@@ -63,7 +64,7 @@ impl Flip {
         };
         let bare = invocation.run(&dir, LIMIT)?;
         let events = dir.join("events");
-        let _group = one_group();
+        let _group = some_groups();
         invocation.protector = protector(self.replicas, &events, &["--quiet", "--flip", self.line]);
         let ran = invocation.run(&dir, LIMIT)?;
         let wrong = |why: String| {
@@ -136,7 +137,7 @@ fn drawn() -> Result<(), Failed> {
         let line = draw(&mut from, replicas);
         let _ = std::fs::remove_file(&events);
         invocation.protector = protector(replicas, &events, &["--quiet", "--flip", &line]);
-        let _group = one_group();
+        let _group = some_groups();
         let ran = invocation.run(&dir, LIMIT)?;
         ran.nothing_left(GRACE)?;
         match ran.end().as_str() {

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::{Bench, write_executable};
 use crate::build::{self, Variant};
 use crate::check::last_lines;
 use crate::packages;
 use crate::run::{Invocation, Ran, end_words};
+use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(10);
 

@@ -12,25 +12,26 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::Bench;
 use crate::harden::compiler;
+use crate::trial::Trial;
 
-/// A mode, and how many of the 42 programs of `make test` it is given. Copies, where a generator has found a crash, get most.
+/// A mode, and how many of the 24 programs of `make test` it is given. Copies, where a generator has found a crash, get most.
 const MODES: &[(&str, &[&str], u64)] = &[
-    ("O0", &["-O0"], 3),
-    ("O2", &["-O2"], 4),
-    ("O3_thinlto", &["-O3", "-flto=thin", "-fuse-ld=lld"], 3),
-    ("recover", &["-O2", "--recover"], 5),
-    ("other_core", &["-O1", "--other-core"], 2),
-    ("async", &["-O2", "--validate=async"], 4),
-    ("between", &["-O2", "--between=duplicate"], 4),
-    ("dup_O0", &["-O0", "--state=dup"], 3),
-    ("dup", &["-O2", "--state=dup"], 6),
-    ("crc", &["-O1", "--state=crc"], 3),
-    ("dup_recover", &["-O2", "--state=dup", "--recover"], 3),
-    ("sei", &["-O2", "--protect=sei"], 2),
+    ("O0", &["-O0"], 2),
+    ("O2", &["-O2"], 2),
+    ("O3_thinlto", &["-O3", "-flto=thin", "-fuse-ld=lld"], 2),
+    ("recover", &["-O2", "--recover"], 3),
+    ("other_core", &["-O1", "--other-core"], 1),
+    ("async", &["-O2", "--validate=async"], 2),
+    ("between", &["-O2", "--between=duplicate"], 2),
+    ("dup_O0", &["-O0", "--state=dup"], 2),
+    ("dup", &["-O2", "--state=dup"], 3),
+    ("crc", &["-O1", "--state=crc"], 2),
+    ("dup_recover", &["-O2", "--state=dup", "--recover"], 2),
+    ("sei", &["-O2", "--protect=sei"], 1),
 ];
 
 /// Small enough to be compiled in a blink, with all that csmith has but what 64 bits do not hold.

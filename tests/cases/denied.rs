@@ -6,13 +6,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::Signal;
 
 use crate::bench::Bench;
 use crate::build::{self, Variant};
 use crate::check::{Log, last_lines};
 use crate::run::{Invocation, Ran};
+use crate::trial::Trial;
 
 /// Far more than a start takes, far less than a patient user waits.
 const LIMIT: Duration = Duration::from_secs(10);

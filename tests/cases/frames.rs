@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::Trial;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::bench::{Bench, one_group};
+use crate::bench::{Bench, some_groups};
 use crate::build::{self, Variant};
 use crate::check::{Log, last_lines, protector, repeat};
 use crate::faults::replica_pid;
 use crate::run::{Invocation, Ran, Running, Stdin};
+use crate::trial::Trial;
 use steadfast_sys::procfs::children;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -188,7 +188,7 @@ fn killed_at_the_end() -> Trial {
             protector: protector(2, &events, &[]),
             ..Invocation::default()
         };
-        let _group = one_group();
+        let _group = some_groups();
         let mut run = invocation.start(&dir)?;
         run.await_output("ready", LIMIT)?;
         let leader = Pid::from_raw(replica_pid(&events, 0)?);
@@ -238,7 +238,7 @@ fn no_room_for_a_copy() -> Trial {
             args: vec!["tight".to_owned(), table.display().to_string()],
             ..Invocation::default()
         };
-        let _group = one_group();
+        let _group = some_groups();
         let bare = invocation.run(&dir, LIMIT)?;
         invocation.protector = protector(2, &dir.join("events"), &[]);
         let shared = invocation.run(&dir, LIMIT)?;
@@ -318,7 +318,7 @@ fn trial(
             stdin: Stdin::Held,
             ..Invocation::default()
         };
-        let _group = one_group();
+        let _group = some_groups();
         let bare = play(&invocation, &dir, after.bare)?;
         fill()?;
         let events = dir.join("events");

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::{Bench, workspace};
+use crate::trial::Trial;
 
 /// `make TARGET` for a machine of its own.
 fn make(target: &str, root: &Path) -> Result<(), Failed> {

@@ -15,15 +15,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bench::{Bench, one_group};
+use crate::bench::{Bench, some_groups};
 use crate::build::{self, Variant};
 use crate::check::{last_lines, protector, repeat};
 use crate::faults::replica_pid;
 use crate::run::{Invocation, Ran, Stdin};
+use crate::trial::Trial;
 
 /// Pairs in the suite; a campaign asks for thousands.
 const PAIRS: u64 = 12;
@@ -136,7 +137,7 @@ fn strike(pair: Pair, program: &Path, bare: &Ran, dir: &Path) -> Result<&'static
         protector: protector(pair.replicas, &events, &[]),
         ..invocation(program, pair.size)
     };
-    let _group = one_group();
+    let _group = some_groups();
     let run = invocation.start(dir).map_err(|error| error.to_string())?;
     run.await_output("round 0 ", LIMIT)?;
     let mut pids = BTreeMap::new();

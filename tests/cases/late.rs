@@ -5,10 +5,11 @@
 
 use std::path::PathBuf;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::Bench;
 use crate::harden::{build, compiler, ended, run, source};
+use crate::trial::Trial;
 
 /// Built with a policy of these statements.
 fn built(name: &str, policy: &str) -> Result<PathBuf, Failed> {

@@ -14,12 +14,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use steadfast_contract::event::{Line, What};
 
 use crate::bench::Bench;
 use crate::harden::{WAYS, build, compiler, ended, own_program, program, random_source, run};
 use crate::sample::all;
+use crate::trial::Trial;
 
 /// The ways of ending up with messages.
 const MODES: &[(&str, &[&str])] = &[

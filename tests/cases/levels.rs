@@ -10,12 +10,13 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::{Bench, workspace};
 use crate::harden::{STRIKES, Strike, build, compiler, ended, program, run, source};
 use crate::pass::pieces;
 use crate::sample::sampled;
+use crate::trial::Trial;
 
 const SEI: &[&str] = &["-O2", "--protect=sei"];
 

@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::{Bench, write_executable};
 use crate::harden::{build, compiler, ended, run};
+use crate::trial::Trial;
 
 /// A folder with these files.
 fn folder(name: &str, files: &[(&str, &str)]) -> Result<PathBuf, Failed> {

@@ -15,12 +15,15 @@
 //!  1. No case is skipped: what is not supported is asserted to be refused, with its words.
 //!  2. After every protected run nothing is left: no process, mount, shared memory or file (`left`).
 //!  3. A failing case prints the one command that repeats it, and keeps its files.
-//!  4. Groups of two and more replicas run one at a time: this machine may have two cores only.
+//!  4. Groups of two and more replicas take turns: this machine may have two cores only. Where a case says when something
+//!     happens its group runs alone, elsewhere beside another.
+//!  5. The slowest cases of each module are told behind its result.
 //!
 //! Not covered: performance (bench/), campaigns of random flips (make campaign).
 
 #![allow(
     clippy::print_stderr,
+    clippy::print_stdout,
     reason = "a test harness talks to the person who runs it"
 )]
 
@@ -58,17 +61,38 @@ mod service;
 mod state;
 mod status;
 mod tree;
+mod trial;
 mod unprotected;
 mod user;
 
 use std::process::ExitCode;
+use std::thread;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 
 use bench::Bench;
+use trial::Trial;
 
-/// A name and what makes its cases.
-type Module = (&'static str, fn() -> Vec<Trial>);
+/// Cases that run side by side, for each core.
+#[derive(Debug, Clone, Copy)]
+enum Pace {
+    /// They compute, or say when something happens.
+    Computes,
+    /// They wait for a program most of the time, or for the turn of a group.
+    Waits,
+}
+
+impl Pace {
+    const fn a_core(self) -> usize {
+        match self {
+            Self::Computes => 1,
+            Self::Waits => 2,
+        }
+    }
+}
+
+/// A name, what makes its cases, and what they do most of the time.
+type Module = (&'static str, fn() -> Vec<Trial>, Pace);
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -80,24 +104,38 @@ fn main() -> ExitCode {
             return ExitCode::from(3);
         }
     };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     let modules: [Module; 7] = [
-        ("guests", guests::trials),
-        ("programs", programs::trials),
-        ("faults", faults::trials),
-        ("outside", outside::trials),
-        ("command", command::trials),
-        ("harden", harden::trials),
-        ("user", user::trials),
+        ("guests", guests::trials, Pace::Waits),
+        ("programs", programs::trials, Pace::Waits),
+        ("faults", faults::trials, Pace::Waits),
+        ("outside", outside::trials, Pace::Computes),
+        ("command", command::trials, Pace::Computes),
+        ("harden", harden::trials, Pace::Computes),
+        ("user", user::trials, Pace::Waits),
     ];
     let mut failed = false;
-    for (name, trials) in modules {
+    for (name, trials, pace) in modules {
         if bench.is_bare_only() && !matches!(name, "guests" | "programs") {
             continue;
         }
         if !arguments.list {
             eprintln!("{name}: {}", bench.describe());
         }
-        failed |= libtest_mimic::run(&arguments, trials()).has_failed();
+        let trials: Vec<libtest_mimic::Trial> = trials().into_iter().map(Into::into).collect();
+        // `make test` asks for modules by these names: a case of another name would never run.
+        for case in trials.iter().map(libtest_mimic::Trial::name) {
+            assert!(
+                case.starts_with(&format!("{name}::")),
+                "{case} is in {name}"
+            );
+        }
+        let mut arguments = arguments.clone();
+        arguments.test_threads.get_or_insert(pace.a_core() * cores);
+        failed |= libtest_mimic::run(&arguments, trials).has_failed();
+        for (took, case) in trial::slowest() {
+            println!("{:>8.1} s  {case}", took.as_secs_f64());
+        }
     }
     bench.tidy();
     if failed {

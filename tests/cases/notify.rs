@@ -8,13 +8,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, sockopt};
 use steadfast_contract::exit::Verdict;
 
 use crate::bench::{Bench, one_group};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::run::Invocation;
+use crate::trial::Trial;
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 /// Says that it is ready and what its number is, keeps the watchdog quiet, and stops.

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::Signal;
 
 use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};
 use crate::check::{last_lines, output_difference, protector, repeat};
 use crate::run::{Invocation, Ran, Running, Stdin, Stdout};
+use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// A lockstep of three replicas takes its turns on two cores that others keep busy.

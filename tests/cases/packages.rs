@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use libtest_mimic::Trial;
-
 use crate::bench::Bench;
 use crate::check::last_lines;
 use crate::run::Invocation;
+use crate::trial::Trial;
 
 /// The file of a program, or which package brings it.
 pub(crate) fn program(path: &str) -> Result<PathBuf, String> {

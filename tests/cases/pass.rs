@@ -12,9 +12,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::{Bench, workspace};
+use crate::trial::Trial;
 
 /// The first line of the settings that this pass accepts (cc/pass/config.cpp).
 const VERSION: &str = "version 5";

@@ -10,14 +10,13 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use libtest_mimic::Trial;
-
 use crate::bench::{Bench, workspace, write_executable};
 use crate::build::{self, Variant};
 use crate::check::{Case, Expect};
 use crate::packages;
 use crate::run::Stdin;
 use crate::sample::sample_text;
+use crate::trial::Trial;
 
 /// One way to run one program.
 #[derive(Debug, Clone)]

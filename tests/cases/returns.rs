@@ -8,17 +8,18 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use steadfast_contract::exit::Verdict;
 
-use crate::bench::{Bench, one_group};
+use crate::bench::{Bench, some_groups};
 use crate::build::{self, Variant};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::left;
 use crate::run::{Invocation, Ran};
 use crate::status::{groups_with, said};
+use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ fn ends_with_its_supervisor(name: &str, signal: Signal) -> Result<(), String> {
     let bare = invocation.run(&dir, LIMIT)?;
     left::end(&bare.processes());
     for n in [1, 2, 3] {
-        let _group = one_group();
+        let _group = some_groups();
         invocation.protector = protector(n, &dir.join("events"), &[]);
         let (ran, supervisor) = returned(&invocation, &dir)?;
         if let Some(why) = output_difference(&bare, &ran) {
@@ -156,7 +157,7 @@ fn a_daemon_goes_on() -> Result<(), String> {
             Verdict::Corrected,
         ),
     ] {
-        let _group = one_group();
+        let _group = some_groups();
         let flip: Vec<_> = line.map_or_else(Vec::new, |line| vec!["--flip", line, "--quiet"]);
         invocation.protector = protector(n, &events, &flip);
         let ran = daemon(&invocation, &dir)?;
@@ -210,7 +211,7 @@ fn a_daemon_outlives_its_leader() -> Result<(), String> {
     let dir = Bench::get().case_dir("returns-leader");
     let events = dir.join("events");
     for (n, killed) in [(2, false), (2, true), (3, true)] {
-        let _group = one_group();
+        let _group = some_groups();
         let invocation = Invocation {
             program: build::guest("daemon.c", Variant::Dynamic)?,
             args: vec![dir.join("daemon.pid").display().to_string()],

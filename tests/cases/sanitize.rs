@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use crate::bench::{Bench, workspace};
 use crate::harden::{STRIKES, Strike, build, compiler, ended, program, run};
 use crate::pass::pieces;
+use crate::trial::Trial;
 
 type Folder = Mutex<Option<Result<PathBuf, String>>>;
 

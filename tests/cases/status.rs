@@ -6,13 +6,14 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::bench::{Bench, one_group};
 use crate::check::protector;
 use crate::run::{Invocation, Running, Stdin};
+use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);

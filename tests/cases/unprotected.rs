@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::unistd::Uid;
 use steadfast_contract::event::What;
 use steadfast_contract::exit::Verdict;
@@ -14,6 +14,7 @@ use steadfast_contract::exit::Verdict;
 use crate::bench::{Bench, one_group};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::run::{Invocation, Ran};
+use crate::trial::Trial;
 use crate::user::reachable;
 
 const LIMIT: Duration = Duration::from_secs(30);

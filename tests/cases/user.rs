@@ -2,6 +2,8 @@
 //!
 //! Root drops to user 65534 with setpriv(1); whoever runs the tests as an ordinary user has had this pass already, and
 //! has it once more under the names here. Guests and command are copied to where that user can reach them.
+//!
+//! What an ordinary user may do is the same for two replicas and for three: the cases have them in turn, where not all are wanted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use libtest_mimic::Trial;
 use nix::unistd::Uid;
 use steadfast_contract::exit::Own;
 
 use crate::bench::{Bench, copy};
 use crate::build::Variant;
 use crate::check::Case;
+use crate::sample::all;
+use crate::trial::Trial;
 use crate::{guests, programs};
 
 /// nobody on Debian.
@@ -104,9 +107,12 @@ pub(crate) fn reachable(path: &Path) -> Result<PathBuf, String> {
     Ok(to)
 }
 
-fn as_user(mut case: Case, copy: bool) -> Result<Case, String> {
+fn as_user(mut case: Case, turn: usize, copy: bool) -> Result<Case, String> {
     case.name = format!("user::{}", case.name);
     case.replicas.retain(|n| matches!(n, 2 | 3));
+    if !all() && case.replicas.len() > 1 {
+        case.replicas = vec![case.replicas[turn % case.replicas.len()]];
+    }
     if Uid::effective().is_root() {
         case.user = Some(USER);
         case.invocation.wrapper = [
@@ -157,7 +163,7 @@ fn few_processes() -> Trial {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let guests = GUESTS.iter().map(|&source| {
+    let guests = GUESTS.iter().enumerate().map(|(turn, &source)| {
         let row = guests::find(source);
         let variant = if source.to_ascii_lowercase().ends_with(".s") {
             Variant::Bare
@@ -165,12 +171,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             Variant::Dynamic
         };
         Trial::test(format!("user::{}", row.name(variant)), move || {
-            as_user(row.case(variant)?, true)?.check()
+            as_user(row.case(variant)?, turn, true)?.check()
         })
     });
-    let programs = PROGRAMS.iter().map(|&label| {
+    let programs = PROGRAMS.iter().enumerate().map(|(turn, &label)| {
         Trial::test(format!("user::programs::{label}"), move || {
-            as_user(programs::find(label).case()?, false)?.check()
+            as_user(programs::find(label).case()?, turn, false)?.check()
         })
     });
     guests.chain(programs).chain([few_processes()]).collect()

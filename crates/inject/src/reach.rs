@@ -12,7 +12,8 @@
 //! Invariants
 //!  1. A moment counts for the CPU time of its phase: the two phases are looked at by different means.
 //!  2. Code is known if a counter's block covers it in that phase, whatever its count.
-//!  3. A moment within a system call is nobody's: who makes many does not execute more.
+//!  3. A moment within a system call is nobody's: who makes many does not execute more. So is one at which a thread waits for
+//!     a processor.
 //!
 //! Not covered: children, and of several threads a stepped run (moments see all of them). A page fault's time belongs
 //! to the instruction that met it.
@@ -37,6 +38,9 @@ const FEW: u64 = 30;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const LONGER: u32 = 4;
 const RUNS: u64 = 40;
+/// A thread that has computed for less since it was last stopped is where it was: it waits for a processor that others have, which says
+/// nothing of where it computes. The stop itself takes some microseconds.
+const MOVED_NS: u64 = 50_000;
 /// Mean time between two looks: before the entry point, which is reached within a millisecond or two, and after.
 const LOADER_MEAN_NS: u64 = 60_000;
 const PROGRAM_MEAN_NS: u64 = 700_000;
@@ -286,6 +290,7 @@ fn one(
     reach.loader.cpu_ns += before;
     // What the kernel adds up in the end contains children: of a process that has some, what it had at the last look.
     let (mut last, mut others) = (before, false);
+    let mut computed = HashMap::from([(pid, before)]);
     stop.detach().map_err(os)?;
     while begun.elapsed() < limit && sandbox::alive_after(pid, gaps.next(PROGRAM_MEAN_NS)) {
         last = procfs::cpu_ns(pid).unwrap_or(last);
@@ -300,8 +305,13 @@ fn one(
             let Some(stop) = ptrace::interrupt(tid).map_err(os)? else {
                 continue;
             };
+            // Brought up to date when a thread stops, and not while it computes.
+            let now = procfs::cpu_ns(tid).unwrap_or(0);
+            let moved = now.saturating_sub(computed.insert(tid, now).unwrap_or(0)) >= MOVED_NS;
             let looked = stop.regs().and_then(|regs| {
-                known.look(&mut reach.program, pid, &regs, false);
+                if moved {
+                    known.look(&mut reach.program, pid, &regs, false);
+                }
                 stop.detach()
             });
             match looked {

@@ -11,7 +11,7 @@ pub(super) fn all_killed() -> Trial {
             let _ = fs::remove_file(&events);
             let target = Target::guest("sleeper.c", &[])?;
             let invocation = target.invocation(protector(replicas, &events, &[]));
-            let _group = one_group();
+            let _group = some_groups();
             let run = invocation.start(&dir)?;
             run.await_output("ready\n", LIMIT)?;
             let pids: Vec<i32> = (0..usize::from(replicas))
@@ -56,7 +56,7 @@ pub(super) fn memory_limit() -> Trial {
             args: vec!["256".to_owned()],
             ..Invocation::default()
         };
-        let _lock = one_group();
+        let _lock = some_groups();
         let run = invocation.run(&dir, LIMIT)?;
         run.nothing_left(Duration::from_secs(1))?;
         // Two replicas need twice 256 MiB and have 96: the run cannot succeed, and must not pretend to.
@@ -83,7 +83,7 @@ pub(super) fn address_space_limit(dir: &Path, guest: &Path) -> Result<(), Failed
         args: vec!["1024".to_owned()],
         ..Invocation::default()
     };
-    let _lock = one_group();
+    let _lock = some_groups();
     let run = invocation.run(dir, LIMIT)?;
     run.nothing_left(GRACE)?;
     if run.status.code() == Some(0) {

@@ -24,18 +24,19 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use steadfast_contract::event::{Line, What};
 use steadfast_contract::exit::{Own, Verdict};
 
-use crate::bench::{Bench, one_group};
+use crate::bench::{Bench, some_groups};
 use crate::build::{self, Variant};
 use crate::check::{Log, first_difference, last_lines, output_difference, protector, repeat};
 use crate::programs;
 use crate::run::{Invocation, Ran, Stdin};
 use crate::sample::{all, apart, paired, sampled};
+use crate::trial::Trial;
 
 use computation::*;
 use ends::*;
@@ -186,7 +187,7 @@ impl Fault {
             &["--on-mismatch", mode, "--flip", &self.flip],
         ));
         let run = {
-            let _group = (self.replicas > 1).then(one_group);
+            let _group = (self.replicas > 1).then(some_groups);
             let run = invocation
                 .run(dir, LIMIT)
                 .map_err(|why| format!("{why}\n  run:    {}", invocation.shell_line()))?;

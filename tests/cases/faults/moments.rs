@@ -232,7 +232,7 @@ pub(super) fn at_events(
         let bare = target.bare(&dir)?;
         let events = dir.join("events");
         let healthy = {
-            let _group = one_group();
+            let _group = some_groups();
             target
                 .invocation(protector(replicas, &events, &[]))
                 .run(&dir, LIMIT)?

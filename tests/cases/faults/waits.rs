@@ -10,7 +10,7 @@ pub(super) fn goes_on(how: &'static str) -> Trial {
         let dir = Bench::get().case_dir(&format!("faults-{how}-goes-on"));
         let guest = build::guest("write_whole.c", Variant::Dynamic)?;
         let events = dir.join("events");
-        let _group = one_group();
+        let _group = some_groups();
         let (mut socket, theirs) = UnixStream::pair()?;
         let (pipe, end) = std::io::pipe()?;
         let (mut from, to): (Box<dyn Read>, Stdio) = match how {
@@ -89,7 +89,7 @@ pub(super) fn struck_after(
             let events = dir.join("events");
             let _ = fs::remove_file(&events);
             let invocation = target.invocation(protector(replicas, &events, &[]));
-            let _group = one_group();
+            let _group = some_groups();
             let run = invocation.start(&dir)?;
             run.await_output("round 0 ", LIMIT)?;
             let pid = replica_pid(&events, which)?;

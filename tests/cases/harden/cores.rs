@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{ended, own_program, program, run};
 use super::guests::GUESTS;
 use crate::bench::Bench;
 use crate::sample::sampled;
+use crate::trial::Trial;
 
 /// The flags of what `--other-core` is compared with; one guest counts checksums by the processor's instruction.
 const CORES: &[&str] = &["-O2", "-msse4.2"];

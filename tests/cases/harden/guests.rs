@@ -2,11 +2,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{MORE_WAYS, REPAIRING, WAYS, build, compiler, ended, program, run, source};
 use crate::bench::{Bench, workspace};
 use crate::sample::{all, sampled};
+use crate::trial::Trial;
 
 /// Guests whose output is compared.
 pub(crate) const GUESTS: &[&str] = &[

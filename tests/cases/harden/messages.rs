@@ -1,10 +1,11 @@
 //! Messages between the receiver's check and the handler, and between the handler and the sender.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{build, compiler, ended, named, own_program, program, run, source};
 use super::refuse::refused;
 use crate::bench::{Bench, workspace};
+use crate::trial::Trial;
 
 /// What is struck between the receiver's check and a handler, and between a handler and the sender: cc/tests/carry.c.
 fn messages_outside() -> Result<(), Failed> {

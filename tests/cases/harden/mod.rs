@@ -22,13 +22,12 @@ mod strikes;
 mod verdicts;
 mod waits;
 
-use libtest_mimic::Trial;
-
 pub(crate) use compile::{WAYS, build, compiler, ended, own_program, program, run, source};
 pub(crate) use guests::GUESTS;
 pub(crate) use random::random_source;
 pub(crate) use strikes::{STRIKES, Strike};
 
+use crate::trial::Trial;
 use crate::{between, csmith, late, later, levels, link, pass, sanitize, service, state};
 
 pub(crate) fn trials() -> Vec<Trial> {

@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{build, compiler, ended, run};
 use crate::bench::Bench;
+use crate::trial::Trial;
 
 /// Inputs and outputs that a policy finds in fields; `strike` changes a byte of either behind the log's back.
 fn policy_fields() -> Result<(), Failed> {

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{compiler, ended, named, run};
 use crate::bench::{Bench, workspace};
+use crate::trial::Trial;
 
 /// Without its pieces the driver compiles nothing.
 fn a_missing_piece() -> Result<(), Failed> {

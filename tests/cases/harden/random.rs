@@ -1,10 +1,11 @@
 //! Programs of random statements: no false alarm, and nothing wrong leaves (Section 4 of the paper).
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{build, compiler, run};
 use crate::bench::Bench;
 use crate::sample::all;
+use crate::trial::Trial;
 
 /// Numbers from a seed (Knuth's 64-bit linear congruence; the upper bits are good enough for choices).
 struct Dice(u64);

@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{compiler, ended, named, run};
 use crate::bench::Bench;
+use crate::trial::Trial;
 
 /// Compiling this must fail, with these words on standard error, and leave no program.
 pub(super) fn refused(

@@ -1,12 +1,13 @@
 //! Strikes at places of cc/tests/faults.c, and at every instruction of an event: each is masked, or named, or repaired.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{
     REPAIRING, WAYS, build, compiler, ended, named, own_program, program, run, source,
 };
 use crate::bench::Bench;
 use crate::sample::{all, apart, sampled};
+use crate::trial::Trial;
 use std::path::Path;
 
 /// A fault at a place of faults.c.

@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use steadfast_contract::event::{HardenAction, HardenMismatch, Line, What};
 
 use super::compile::{ended, own_program, program, run};
 use crate::bench::Bench;
+use crate::trial::Trial;
 
 /// A handler that depends on an address: the flag names the store and its line.
 fn nondeterminism() -> Result<(), Failed> {

@@ -1,9 +1,10 @@
 //! Waits for conditions in the middle of a handler: struck, and refused.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::compile::{ended, own_program, program, run};
 use crate::bench::Bench;
+use crate::trial::Trial;
 
 /// A fault before, at or after a wait of conditions.c. Frames that a wait has kept are each run's own: what was wrong in them before stays so.
 struct Wait {

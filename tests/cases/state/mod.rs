@@ -13,12 +13,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use steadfast_contract::event::{Line, StateAction, What};
 
 use crate::bench::{Bench, workspace};
 use crate::harden::{WAYS, build, compiler, ended, program, random_source, run, source};
 use crate::sample::all;
+use crate::trial::Trial;
 
 mod named;
 mod refused;

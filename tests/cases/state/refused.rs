@@ -1,10 +1,11 @@
 //! What cannot be protected at rest: the link refuses it, or the program stops with a reason.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 
 use super::said;
 use crate::bench::Bench;
 use crate::harden::{build, compiler, ended, run};
+use crate::trial::Trial;
 
 /// A program that does not link.
 struct Refused {

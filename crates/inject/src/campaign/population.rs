@@ -17,10 +17,10 @@ use crate::reach::{self, Reach, Stepped};
 use crate::record::{Function, Place, Population, SCHEMA, Surplus};
 use crate::sandbox::{Ask, SandboxError, Tell};
 
-/// Counted executions of a program that is short enough to be stepped through, at 4 to 16 µs each, and steps that are
-/// made before it turns out to be longer: half of them in code that no counter knows.
+/// Counted executions of a program that is short enough to be stepped through, at 4 to 30 µs each. It turns out to be longer where more
+/// than as many again, and than these, are in code that no counter knows.
 const SHORT: u64 = 400_000;
-const STEPS: u64 = 2 * SHORT;
+const UNKNOWN: u64 = 200_000;
 const STEPPING: Duration = Duration::from_secs(30);
 
 impl Field {
@@ -92,7 +92,7 @@ impl Field {
             .map_or(time, |budget| time.min(budget / 8))
     }
 
-    /// The same run by single steps. Nothing where that takes more than [`STEPS`], where the target has threads or a
+    /// The same run by single steps. Nothing where that takes more than are wanted of a short program, where the target has threads or a
     /// client that ends it, and where it cannot be stepped to its end.
     fn stepped(&mut self, profile: &Profile) -> Result<Option<Stepped>, CampaignError> {
         let counted: u64 = profile.sites.iter().map(|site| site.count).sum();
@@ -105,7 +105,7 @@ impl Field {
                 .iter()
                 .map(|site| (site.module, site.addr))
                 .collect(),
-            most: STEPS,
+            most: counted + counted.max(UNKNOWN),
         };
         let limit = self.share(STEPPING);
         let (stepped, ran) = match self.sandboxes[0].ask(&ask, limit) {
