@@ -25,6 +25,7 @@
 )]
 
 mod adopted;
+mod around;
 mod awaited;
 mod bench;
 mod between;
@@ -46,6 +47,7 @@ mod left;
 mod levels;
 mod link;
 mod notify;
+mod nudges;
 mod outside;
 mod packages;
 mod pass;
@@ -55,6 +57,7 @@ mod run;
 mod sample;
 mod sanitize;
 mod service;
+mod spawns;
 mod state;
 mod status;
 mod tree;
