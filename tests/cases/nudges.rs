@@ -20,8 +20,9 @@ use crate::run::Invocation;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
-/// About what it takes to handle one.
-const APART: Duration = Duration::from_micros(5);
+/// So many at once, and then none for a while, in which replicas come together.
+const BURST: u64 = 200;
+const APART: Duration = Duration::from_millis(100);
 /// Fewer than these would prove nothing.
 const NUDGES: u64 = 1000;
 
@@ -30,7 +31,9 @@ fn nudge(pid: i32) -> u64 {
     let mut sent = 0;
     while kill(Pid::from_raw(pid), Signal::SIGSYS) != Err(Errno::ESRCH) {
         sent += 1;
-        thread::sleep(APART);
+        if sent % BURST == 0 {
+            thread::sleep(APART);
+        }
     }
     sent
 }

@@ -55,6 +55,7 @@ fn not_shared(path: &Path, errno: u64, others: usize) -> String {
     let path = path.display();
     let more = match others {
         0 => String::new(),
+        1 => " (as is another one)".to_owned(),
         n => format!(" (as {n} more are)"),
     };
     match i32::try_from(errno).unwrap_or(0) {
