@@ -1,6 +1,6 @@
 //! Nudges: the launcher's word to a replica (SIGSYS) comes while the handler of another one makes a call of its own.
 //!
-//! A follower takes it from anybody. So it is sent thousands of them while it meets the leader, in a handler that sleeps and looks in turn:
+//! A follower takes it from anybody. So it is sent hundreds of them while it meets the leader, in a handler that sleeps and looks in turn:
 //! in some of them the handler has just made up the token of its call. Nobody may count that as lost.
 
 use std::fs;
@@ -20,19 +20,20 @@ use crate::run::Invocation;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
-/// So many at once, and then none for a while, in which replicas come together.
-const BURST: u64 = 200;
-const APART: Duration = Duration::from_millis(100);
+/// So many at once, and then none for a while: each interrupts what brings the replicas together, so they come less and less often.
+const BURST: u64 = 100;
+const APART: Duration = Duration::from_millis(20);
 /// Fewer than these would prove nothing.
-const NUDGES: u64 = 1000;
+const NUDGES: u64 = 3 * BURST;
 
 /// Sends them until the process has ended; how many.
 fn nudge(pid: i32) -> u64 {
-    let mut sent = 0;
+    let (mut sent, mut apart) = (0, APART);
     while kill(Pid::from_raw(pid), Signal::SIGSYS) != Err(Errno::ESRCH) {
         sent += 1;
         if sent % BURST == 0 {
-            thread::sleep(APART);
+            thread::sleep(apart);
+            apart += apart / 2;
         }
     }
     sent

@@ -241,18 +241,25 @@ static int no_child_has(u64 type, u64 id, u64 options)
 	return sf_sys(NR_waitid, type, id, (u64)&i, options | WNOHANG | WNOWAIT, 0, 0) == 0 && !i.signo;
 }
 
-/* As wait4(2) names children: any, of a group, of the own group, one. */
-static int no_child_of(s32 pid, u64 options)
+/* As wait4(2) and waitid(2) name children: any, one, of a group. */
+static int no_child_is_over(u32 nr, const u64 a[6])
 {
+	u64 own[6];
+	sf_ward_asks(nr, a, own);
+	const s32 pid = (s32)own[0];
+	const u64 options = a[2] | WEXITED;
+	if (nr == NR_waitid)
+		return no_child_has(own[0], own[1], a[3]);
 	if (pid == -1)
 		return no_child_has(P_ALL, 0, options);
-	return pid > 0 ? no_child_has(P_PID, (u64)pid, options) : no_child_has(P_PGID, (u64)-(s64)pid, options);
+	if (pid > 0)
+		return no_child_has(P_PID, (u64)pid, options);
+	return no_child_has(P_PGID, (u64)(-(s64)pid), options);
 }
 
 /* Whether a call that goes on behind a handler with SA_RESTART would wait now. What cannot be asked without doing it does not. */
 static int would_wait(u32 nr, const u64 a[6])
 {
-	u64 own[6];
 	switch (nr) {
 	case NR_read: return a[2] && is_blocked(a[0], POLLIN, 0);
 	case NR_readv:
@@ -264,12 +271,8 @@ static int would_wait(u32 nr, const u64 a[6])
 	case NR_writev: return is_blocked(a[0], POLLOUT, 0);
 	case NR_sendto: return is_blocked(a[0], POLLOUT, a[3]);
 	case NR_sendmsg: return is_blocked(a[0], POLLOUT, a[2]);
-	case NR_wait4:
-		sf_ward_asks(nr, a, own);
-		return !(a[2] & WNOHANG) && no_child_of((s32)own[0], a[2] | WEXITED);
-	case NR_waitid:
-		sf_ward_asks(nr, a, own);
-		return !(a[3] & WNOHANG) && no_child_has(own[0], own[1], a[3]);
+	case NR_wait4: return !(a[2] & WNOHANG) && no_child_is_over(nr, a);
+	case NR_waitid: return !(a[3] & WNOHANG) && no_child_is_over(nr, a);
 	}
 	return 0;
 }

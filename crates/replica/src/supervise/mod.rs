@@ -338,8 +338,9 @@ impl<'a> Supervisor<'a> {
         let goes_on = result.is_ok();
         // Before its end can be seen: nobody acts on the end of a process that was stopped.
         let gone = tree::over(&tree, result.map(|()| self.stop));
-        self.is_no_ward_any_more();
+        // A parent that has a proxy is told behind the end of all others: the keeper holds descriptors that it may open anew.
         self.kill_all();
+        self.is_no_ward_any_more();
         if goes_on {
             tree.count_hits(&self.report().faults);
         }
