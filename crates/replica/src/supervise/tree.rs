@@ -243,6 +243,13 @@ impl Tree {
         }
     }
 
+    /// The same of a process that has just been made. One that had its number before was perhaps its parent's to wait for: of that one's end nobody
+    /// here was told.
+    fn claim_new(&self, pid: i32, post: &Post) {
+        self.disclaim(pid);
+        self.claim(pid, post);
+    }
+
     /// Changes of this process are nobody's again.
     fn disclaim(&self, pid: i32) {
         locked(&self.register).posts.remove(&pid);
@@ -653,7 +660,7 @@ impl OnItsWay {
 
 fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<bool>) {
     let tree = Arc::clone(&life.tree);
-    tree.claim(pid, hearing.post());
+    tree.claim_new(pid, hearing.post());
     life.entry = tree.list(pid);
     if life.entry.is_none() || ptrace::seize_for_exec(pid).is_err() {
         let _ = ready.send(false);
@@ -971,7 +978,7 @@ fn fork(
         }
     };
     tree.led_by(life.id, pid);
-    tree.claim(pid, hearing.post());
+    tree.claim_new(pid, hearing.post());
     let mut told = Told {
         tree: Arc::clone(&tree),
         pid,
