@@ -228,6 +228,9 @@ else
 	$(STEADFAST) inject doctor build/campaign/exact --most 1000
 	KILLS=3000 KILLS_SEED=23 $(CARGO) test -p steadfast-tests -- faults::pairs_of_kills
 	TREES=3000 TREES_SEED=13 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
+	TREES_S=3600 TREES_SEED=17 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
+	SPAWNS=100000 $(CARGO) test -p steadfast-tests -- faults::in_children::spawns
+	AROUND=2000 AROUND_SEED=29 $(CARGO) test -p steadfast-tests -- faults::around
 	$(BENCH) sei-tables table2 --variants mc-sei,mc-sei-level --faults sei --out build/campaign/sei-tables
 	$(BENCH) sei-tables table2 --variants mc-sei-without-inputs,mc-sei-without-outputs,mc-sei-without-frames,mc-sei-without-locks --faults sei --runs 2000 --out build/campaign/sei-tables
 	$(BENCH) server-flips --flips 2500 --seed 3 --lines build/campaign/server-flips.jsonl --json build/campaign/server-flips.json

@@ -6,6 +6,19 @@
 
 extern char **environ;
 
+/* A child of vfork that has not become another program makes one of its own. */
+static int nested(char *cmd[]) {
+    int status = -1;
+    pid_t p = vfork();
+    if (p == 0) {
+        pid_t inner;
+        if (posix_spawn(&inner, cmd[0], 0, 0, cmd, environ) != 0 || waitpid(inner, &status, 0) != inner) _exit(5);
+        _exit(WEXITSTATUS(status) + 3);
+    }
+    check("waited", waitpid(p, &status, 0) == p && WEXITSTATUS(status) == 3);
+    return done();
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "fork";
     char *cmd[] = {"/bin/true", 0};
@@ -13,6 +26,7 @@ int main(int argc, char **argv) {
     pid_t p = -1;
     printf("before %s\n", how);
     fflush(stdout);
+    if (!strcmp(how, "nested")) return nested(cmd);
     if (!strcmp(how, "fork") && !(p = fork())) _exit(0);
     if (!strcmp(how, "vfork") && !(p = vfork())) _exit(0);
     if (!strcmp(how, "spawn")) need("spawn", posix_spawn(&p, cmd[0], 0, 0, cmd, environ) == 0);

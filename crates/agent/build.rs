@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 31] = [
+const C: [&str; 32] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -28,6 +28,7 @@ const C: [&str; 31] = [
     "threads/try",
     "calls/pidfd",
     "calls/ward",
+    "calls/room",
     "memory/domain",
     "memory/segment",
     "pair/storage",

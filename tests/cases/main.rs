@@ -28,6 +28,7 @@
 )]
 
 mod adopted;
+mod around;
 mod awaited;
 mod bench;
 mod between;
@@ -49,6 +50,7 @@ mod left;
 mod levels;
 mod link;
 mod notify;
+mod nudges;
 mod outside;
 mod packages;
 mod pass;
@@ -58,6 +60,7 @@ mod run;
 mod sample;
 mod sanitize;
 mod service;
+mod spawns;
 mod state;
 mod status;
 mod tree;

@@ -128,7 +128,7 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     (
         0x8000_010b,
         "fork with memory that parent and child would share",
-        "stores of one would not be seen by the other, or outsiders could store to it unseen; fix: make the program remove the file's name before it forks, map it private, or start its workers by exec",
+        "stores of one would not be seen by the other, or outsiders could store to it unseen; fix: make the program keep the file in /dev/shm (made anew), remove its name before it forks, map it private, or start its workers by exec",
     ),
     (
         0x8000_010c,

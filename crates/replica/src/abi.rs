@@ -437,6 +437,9 @@ pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;
 pub(crate) const NR_EXEC_COUNT: u32 = 0x8000_0106;
 pub(crate) const NR_EXEC_LOCKS: u32 = 0x8000_0107;
 pub(crate) const NR_EXEC_BARE: u32 = 0x8000_0114;
+/// With the file in the value, as `SF_REFUSED_FILE` has it.
+pub(crate) const NR_SPAWN_SHARED: u32 = 0x8000_010b;
+pub(crate) const NR_SHARED_NAMED: u32 = 0x8000_0115;
 /// An answer to [`RPC_EXEC`] and [`RPC_SPAWN`]: the new program runs unprotected.
 pub(crate) const EXEC_BARE: i64 = 1;
 pub(crate) const RPC_STRUCK: i64 = -4096;

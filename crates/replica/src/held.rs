@@ -4,7 +4,7 @@
 //! A duplicate in this process is in nobody's way: in the group's own descriptor table, closing
 //! it would drop the program's record locks on the file. A new leader opens it by way of procfs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -60,6 +60,21 @@ impl Held {
         held.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?
             .0
             .try_clone()
+    }
+
+    /// How many files that it holds are neither nameless nor made by this tree.
+    pub(crate) fn foreign(&self) -> usize {
+        let is_foreign = |(file, key): &&(File, Key)| {
+            let is_named = file.metadata().is_ok_and(|about| about.nlink() > 0);
+            is_named && !self.segments.is_own(*key)
+        };
+        let keys: HashSet<Key> = self
+            .files
+            .values()
+            .filter(is_foreign)
+            .map(|(_, key)| *key)
+            .collect();
+        keys.len()
     }
 
     /// Closes the file that `hold` gave this number.

@@ -295,6 +295,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(crate::children::trials());
     trials.extend(crate::awaited::trials());
     trials.extend(crate::adopted::trials());
+    trials.extend(crate::around::trials());
+    trials.extend(crate::spawns::trials());
+    trials.extend(crate::nudges::trials());
     trials.extend(families());
     trials.push(goes_on_after_exec());
     trials.push(while_the_leader_waits());

@@ -556,6 +556,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		sf_limit_begin(e->seq, nr, call); /* asks whether it has begun before */
 	if (waits && likely(try == SF_TRY_GO))
 		store(&G->begun, e->seq);
+	if (unlikely(SF_ROOM_CALL(nr)) && me.slot == 0)
+		sf_room_before(call);
 	int counts = me.slot == 0 && counted(nr) && me.made != e->seq;
 	if (counts) {
 		G->wrote_before = me.wrote;
@@ -577,6 +579,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	if (unlikely(cut.at))
 		uncut_message(nr, r);
 	brought_signals(nr, a, r);
+	if (unlikely(SF_ROOM_CALL(nr)) && me.slot == 0)
+		sf_room_after(nr, a, r);
 	return sf_kept_result(nr, r);
 }
 

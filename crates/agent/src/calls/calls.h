@@ -65,6 +65,14 @@ void sf_kept_translate(u32 nr, u64 call[7]);
 s64 sf_kept_result(u32 nr, s64 ret);
 s64 sf_kept_join(void);
 
+/* room.c: a limit of the program's own address space */
+void sf_room_before(u64 call[7]);
+void sf_room_after(u32 nr, const u64 a[6], s64 ret);
+void sf_room_follow(u32 nr, const u64 a[6], u64 new);
+s64 sf_room_again(const void *limit);
+int sf_room_is_of(u32 resource);
+#define SF_ROOM_CALL(nr) ((nr) == NR_setrlimit || (nr) == NR_getrlimit || (nr) == NR_prlimit64)
+
 /* wait.c: calls that wait */
 #define SF_WAITS 1u       /* may wait for something other than a disk */
 #define SF_WAITS_ENDS 2u  /* a handler ends it, whatever its flags (signal(7)) */

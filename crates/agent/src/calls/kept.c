@@ -159,6 +159,8 @@ static s64 make_again(const struct sf_kept_call *c)
 {
 	u64 a[5] = { c->a[0], c->a[1], c->a[2], c->a[3], c->a[4] };
 	u64 bytes = (u64)c->bytes;
+	if (SF_ROOM_CALL(c->nr) && sf_room_is_of((u32)a[0]))
+		return sf_room_again(c->bytes);
 	switch (c->nr) {
 	case NR_prctl:
 	case NR_setgroups:

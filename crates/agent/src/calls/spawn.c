@@ -551,7 +551,7 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 	else if (app.spawn.active)
 		refused = SF_NR_SPAWN_NESTED;
 	else if (!(k.flags & CLONE_VM) && sf_domain_refuses())
-		refused = SF_NR_SPAWN_SHARED;
+		refused = SF_NR_SHARED_CHANGE; /* the rest has joined, or was refused by its name */
 	if (refused)
 		sf_end(SF_E_REFUSED, refused, 0, r);
 	if (k.flags & CLONE_VM)

@@ -212,9 +212,74 @@ void sf_limit_end(s64 ret)
 		sf_user_put(w.rest_to, w.rest, sizeof w.rest);
 }
 
+#define POLLIN 1
+#define POLLOUT 4
+#define MSG_DONTWAIT 0x40u
+#define O_NONBLOCK 04000u
+#define WNOHANG 1u
+#define WEXITED 4u
+#define WNOWAIT 0x01000000u
+#define P_ALL 0
+#define P_PID 1
+#define P_PGID 2
+
+/* Whether nothing can be moved now through the descriptor that is the call's first argument, and it waits then. */
+static int is_blocked(u64 fd, u16 wanted, u64 flags)
+{
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)fd, wanted, 0 };
+	const s64 mode = sys3(NR_fcntl, fd, 3 /* F_GETFL */, 0);
+	return mode >= 0 && !(mode & O_NONBLOCK) && !(flags & MSG_DONTWAIT) && sys3(NR_poll, &p, 1, 0) == 0;
+}
+
+/* Whether no child has what is waited for. `options` without WNOHANG. */
+static int no_child_has(u64 type, u64 id, u64 options)
+{
+	struct sf_siginfo i = { 0 };
+	return sf_sys(NR_waitid, type, id, (u64)&i, options | WNOHANG | WNOWAIT, 0, 0) == 0 && !i.signo;
+}
+
+/* As wait4(2) and waitid(2) name children: any, one, of a group. */
+static int no_child_is_over(u32 nr, const u64 a[6])
+{
+	u64 own[6];
+	sf_ward_asks(nr, a, own);
+	const s32 pid = (s32)own[0];
+	const u64 options = a[2] | WEXITED;
+	if (nr == NR_waitid)
+		return no_child_has(own[0], own[1], a[3]);
+	if (pid == -1)
+		return no_child_has(P_ALL, 0, options);
+	if (pid > 0)
+		return no_child_has(P_PID, (u64)pid, options);
+	return no_child_has(P_PGID, (u64)(-(s64)pid), options);
+}
+
+/* Whether a call that goes on behind a handler with SA_RESTART would wait now. What cannot be asked without doing it does not. */
+static int would_wait(u32 nr, const u64 a[6])
+{
+	switch (nr) {
+	case NR_read: return a[2] && is_blocked(a[0], POLLIN, 0);
+	case NR_readv:
+	case NR_accept:
+	case NR_accept4: return is_blocked(a[0], POLLIN, 0);
+	case NR_recvfrom: return is_blocked(a[0], POLLIN, a[3]);
+	case NR_recvmsg: return is_blocked(a[0], POLLIN, a[2]);
+	case NR_write: return a[2] && is_blocked(a[0], POLLOUT, 0);
+	case NR_writev: return is_blocked(a[0], POLLOUT, 0);
+	case NR_sendto: return is_blocked(a[0], POLLOUT, a[3]);
+	case NR_sendmsg: return is_blocked(a[0], POLLOUT, a[2]);
+	case NR_wait4: return !(a[2] & WNOHANG) && no_child_is_over(nr, a);
+	case NR_waitid: return !(a[3] & WNOHANG) && no_child_is_over(nr, a);
+	}
+	return 0;
+}
+
 /* How the call waits (sf_waits) if a signal that came before it is taken for one that came within. Handlers run at events:
  * a program that looks at a flag of its handler and then waits would else have missed the signal, however early that was.
- * Such a call ends by a handler at any time, with EINTR, which bare may answer too. Not so one that waits under another
+ * Bare may answer the same: the call would wait, and the signal may come while it does. Not so one that waits under another
  * mask, whose program has blocked the signal until then, and one without a wait. */
 u32 sf_waits_early(u32 nr, const u64 a[6])
 {
@@ -234,7 +299,7 @@ u32 sf_waits_early(u32 nr, const u64 a[6])
 	case NR_poll:
 	case NR_select:
 	case NR_epoll_wait: break;
-	default: return 0;
+	default: return would_wait(nr, a) ? sf_waits[nr & 511] : 0;
 	}
 	find_wait(nr, call + 1);
 	const int waits = w.unit == NONE || (!sleeps && without_limit(call + 1)) || read(call + 1);

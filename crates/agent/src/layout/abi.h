@@ -569,6 +569,9 @@ struct sf_traps {
 #define SF_NR_SPAWN_MEMORY 0x80000112u /* no memory for what parent and child will share */
 #define SF_NR_MAP_CLOSED 0x80000116u /* a file mapped that followers may not open */
 #define SF_NR_EXEC_BARE 0x80000114u /* exec of a program that runs unprotected, in the first process */
+/* The value beside SF_NR_SPAWN_SHARED, with a descriptor of the launcher's, and SF_NR_SHARED_NAMED, with one of the leader's; `err`:
+ * why the file cannot be shared, or 0 where its name alone is in the way. */
+#define SF_REFUSED_FILE(fd, err) ((s64)((uint64_t)(uint32_t)(fd) << 32 | (uint32_t)(err)))
 #define SF_NR_SPAWN_DIED 0x8000010du /* a child of vfork(2) was killed in the middle of an event of the agent's */
 
 struct sf_boot {

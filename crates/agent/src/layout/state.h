@@ -146,11 +146,13 @@ struct sf_mirror {
 	u32 turn;    /* SF_TURN_* */
 	u32 spent;   /* events since it went on */
 	u64 quantum; /* passes of planted payloads after which it gives way, or 0 */
+	u32 yields;  /* not 0: that was used up since the last call */
+	u32 spins;   /* not 0: this thread waits for others by looking at memory (thread.c) */
 	u32 counts;  /* not 0: there is such a budget; of one thread alone: how often it was used up since a signal */
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u32 map_settled;     /* pages of those that are settled */
-	u32 spare;
+	u32 room; /* which limits of address space are higher in the kernel (room.c) */
 	u64 map_stores;      /* bytes of those that may hold stores */
 	u32 domain;          /* it shares writable memory with other processes (domain.c) */
 	u32 segments, segments_lost; /* entries of `segment` in use; what happened to one could not be followed */

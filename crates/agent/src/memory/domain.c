@@ -619,9 +619,10 @@ static const struct sf_result *act_domain(struct sf_event *e, void *arg)
 	u64 ticket = 0;
 	const void *table = NULL;
 	u32 bytes = 0;
-	if (t->what == JOIN && !sf_shared_may_join(&table, &bytes, 0))
-		sf_end(SF_E_REFUSED, SF_NR_SPAWN_SHARED, 0, me.regs);
-	if (t->what == OWN && !sf_shared_may_join(&table, &bytes, 1))
+	s64 why = 0;
+	if (t->what == JOIN && !sf_shared_may_join(&table, &bytes, 0, &why))
+		sf_end(SF_E_REFUSED, SF_NR_SPAWN_SHARED, why, me.regs);
+	if (t->what == OWN && !sf_shared_may_join(&table, &bytes, 1, &why))
 		bytes = 0;
 	if (t->what == READY && !is_ready_domain(e, t))
 		return NULL;

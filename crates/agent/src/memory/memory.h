@@ -43,7 +43,7 @@ s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n);
 NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
 int sf_shared_all_written(const struct sf_regs *);
 int sf_shared_own(void);
-int sf_shared_may_join(const void **table, u32 *bytes, int own);
+int sf_shared_may_join(const void **table, u32 *bytes, int own, s64 *why);
 s64 sf_shared_joins(const void *table, u32 bytes, int own);
 int sf_shared_is_segment(struct sf_shared_file *);
 

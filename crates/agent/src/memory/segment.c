@@ -105,7 +105,7 @@ int sf_segment_asks(const u64 a[6], struct sf_shared_file *f, u32 *flags)
 		return 0;
 	int r = sf_segment_wanted((u32)a[4], f, a[5] + a[1], app.domain ? SF_SEGMENT_NOW : 0);
 	if (r < 0)
-		sf_end(SF_E_REFUSED, SF_NR_SHARED_NAMED, r, me.regs);
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_NAMED, SF_REFUSED_FILE(a[4], -r), me.regs);
 	if (r == SF_SEGMENT_OWN)
 		*flags |= SF_M_OWN;
 	return r == 1;

@@ -1388,14 +1388,15 @@ int sf_shared_own(void)
 
 /* Leader: whether every file that is mapped shared and writable can be shared with a copy. One that has no name can be
  * reached by the program's own processes alone, one that they made in a tmpfs becomes a segment (segment.c). `own`: there is
- * no copy, and those that the program has made are meant alone. */
-int sf_shared_may_join(const void **table, u32 *bytes, int own)
+ * no copy, and those that the program has made are meant alone. `why`, where not: which file, as SF_REFUSED_FILE has it. */
+int sf_shared_may_join(const void **table, u32 *bytes, int own, s64 *why)
 {
 	u32 n = 0;
 	for (u32 i = 0; i < app.maps && (own || !sf_alone()); i++) {
 		const struct sf_map *m = &app.map[i];
 		if (!m->ref || named(by_name, n, m) || (own && !(m->flags & SF_M_OWN)))
 			continue;
+		*why = SF_REFUSED_FILE(m->hold, EBADF);
 		if (m->hold < 0)
 			return 0;
 		/* The launcher looks: the program may have given up the rights to. */
@@ -1403,6 +1404,7 @@ int sf_shared_may_join(const void **table, u32 *bytes, int own)
 		int r = sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD);
 		if (r == SF_SEGMENT_NAMELESS)
 			continue;
+		*why = SF_REFUSED_FILE(m->hold, r < 0 ? -r : 0);
 		if (r != 1)
 			return 0;
 		by_name[n++] = f;

@@ -351,7 +351,9 @@ s64 sf_affinity(u32 nr, const u64 a[6])
 void sf_follow_limit(u32 nr, const u64 a[6])
 {
 	u64 what = nr == NR_prlimit64 ? a[1] : a[0], new = nr == NR_prlimit64 ? a[2] : a[1];
-	if (new && (u32)what != 0 /* RLIMIT_CPU */ && (nr != NR_prlimit64 || a[0] == 0 || a[0] == G->leader_pid))
+	if (sf_room_is_of((u32)what))
+		sf_room_follow(nr, a, new);
+	else if (new && (u32)what != 0 /* RLIMIT_CPU */ && (nr != NR_prlimit64 || a[0] == 0 || a[0] == G->leader_pid))
 		sf_sys(NR_prlimit64, 0, what, new, 0, 0, 0);
 }
 

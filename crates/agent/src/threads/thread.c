@@ -20,7 +20,8 @@
  *  2. With SF_NOBODY running, the registers of the event are those of the last one that ran.
  *
  * A thread that computes without an event is made to give way: replicas meet (meeting.rs), and from then on count how often
- * they come by the payloads that were planted for it. Equal budgets are used up at the same pass.
+ * they come by the payloads that were planted for it. Equal budgets are used up at the same pass. One that only waits for
+ * another thread, as what it does behind a turn of the others shows, has a small budget (stretch_ends).
  *
  * Not covered: loops in which nothing can be planted (docs/reference/limits-run.md); calls that can be neither polled for
  * nor tried (try.c) stop all threads while they wait.
@@ -57,6 +58,11 @@ enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGU
 #define QUANTUM 4096u
 #define QUANTUM_MIN 16u
 #define QUANTUM_MAX (1ull << 40)
+/* One that waits for another thread by looking gives way after so many, and after twice as many each time until it has what it
+ * waits for: so it waits at most twice as long as it has to, and takes little of the time in which the other one computes. */
+#define QUANTUM_SPIN 64u
+/* It is taken for one that computes when so many computations have gone on behind a turn of the others. */
+#define SPINS 8u
 /* Of a process in which nobody waits for his turn: signals are heard in so many times a slice, and after so many in which none
  * has come replicas need no longer meet for them, which takes time where they share cores. */
 #define HEARS 4u
@@ -256,6 +262,7 @@ static void end_thread(void)
 void sf_threads_keep_current(void)
 {
 	app.quantum = tls.budget = 0;
+	app.yields = app.spins = 0;
 	count_passes(0);
 	if (!app.threads)
 		return;
@@ -514,10 +521,29 @@ int sf_threads_may_wake(void)
 	return 0;
 }
 
+static void begin_slice(u64 quantum);
+
+/* The running thread makes a call. If it had given way before, and went on at once behind the turn of the others, it has waited
+ * for one of them, and will do so again. */
+static void stretch_ends(void)
+{
+	if (app.yields) {
+		const u64 passes = app.quantum - tls.budget, few = app.quantum / 16;
+		app.yields = 0;
+		if (passes <= (few < QUANTUM_SPIN ? few : QUANTUM_SPIN))
+			app.spins = SPINS;
+		else if (app.spins && !--app.spins)
+			begin_slice(QUANTUM);
+	}
+	if (app.spins && app.threads > 1)
+		begin_slice(QUANTUM_SPIN);
+}
+
 /* The call in r is not made now: it begins again when its thread does. */
 void sf_thread_parks(struct sf_regs *r, u32 nr, u64 deadline, u64 retry)
 {
 	struct sf_thread *t = sf_thread_now();
+	stretch_ends();
 	t->state = SF_TH_CALL;
 	t->since = sf_thread_order();
 	t->nr = nr;
@@ -546,6 +572,7 @@ void sf_thread_spends(u32 nr)
 	if (app.current == SF_NOBODY)
 		return; /* it has ended */
 	struct sf_thread *t = sf_thread_now();
+	stretch_ends();
 	if (t->state == SF_TH_RUNS)
 		t->deadline = t->retry = 0;
 	if (t->pending & ~app.mask)
@@ -568,6 +595,8 @@ static void leave(const struct sf_regs *r)
 	t->clear_tid = app.clear_tid;
 	t->robust = app.robust;
 	t->quantum = app.quantum;
+	t->yields = app.yields;
+	t->spins = app.spins;
 	app.done_of_call = 0;
 	app.current = SF_NOBODY;
 }
@@ -579,8 +608,6 @@ static void masks(u64 m)
 	if (me.slot == 0 && (had != m || sf_mask_is_old()))
 		sf_kernel_mask();
 }
-
-static void begin_slice(u64 quantum);
 
 static void enter_thread(u32 index, struct sf_regs *r)
 {
@@ -597,6 +624,8 @@ static void enter_thread(u32 index, struct sf_regs *r)
 	app.clear_tid = t->clear_tid;
 	app.robust = t->robust;
 	app.spent = 0;
+	app.yields = t->yields;
+	app.spins = t->spins;
 	begin_slice(t->quantum ? t->quantum : app.counts ? QUANTUM : 0);
 	t->word = 0;
 	if (t->has_wait_mask && (t->pending & ~t->wait_mask)) {
@@ -795,9 +824,9 @@ static u64 next_quantum(void)
 	u64 q = app.quantum, slice = G->slice_tsc * (by_itself() ? HEARS : 1), took = slice_began ? (sf_tsc() - slice_began) * 16 : 0;
 	if (!took || slice < 16)
 		return q;
-	u64 times = took / slice;
+	u64 times = took / slice, most = app.quantum * (app.spins ? 2 : 16);
 	q = times ? q * 16 / times : q * 16;
-	q = q > app.quantum * 16 ? app.quantum * 16 : q;
+	q = q > most ? most : q;
 	return q < QUANTUM_MIN ? QUANTUM_MIN : q > QUANTUM_MAX ? QUANTUM_MAX : q;
 }
 
@@ -891,8 +920,10 @@ static int done_thread(struct sf_event *e, const struct sf_result *res, void *ar
 	}
 	if (l->yields) {
 		begin_slice(res->aux);
-		if (app.threads > 1)
+		if (app.threads > 1) {
 			app.turn |= SF_TURN_GIVE;
+			app.yields = 1;
+		}
 	}
 	return 0;
 }

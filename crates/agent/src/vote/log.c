@@ -772,7 +772,8 @@ static s64 obey(struct sf_replica *own)
 	case SF_C_HASH: tell_hash(own); break;
 	case SF_C_PATCH:
 		sf_apply_patch((const u8 *)(SF_SHARED + own->cmd_arg), (u32)own->cmd_arg2);
-		tls.budget = 0; /* replicas are not at one place: they would come by it unequally often */
+		/* Replicas are not at one place: they would come by it unequally often. */
+		tls.budget = app.yields = 0;
 		break;
 	case SF_C_HEAR:
 		me.hear = 1;

@@ -26,6 +26,8 @@ impl Supervisor<'_> {
         let mut asked: Option<Instant> = None;
         loop {
             let seen = self.group.bell();
+            // Tried again at the next look.
+            let _ = tree.mend_reaper();
             self.tell_of_the_tree();
             match tree.take_failure() {
                 Some(tree::Failure::Stopped(reason)) => {

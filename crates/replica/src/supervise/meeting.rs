@@ -143,6 +143,13 @@ pub(crate) struct Meeting {
     strays: u32,
 }
 
+impl Meeting {
+    /// Whether others wait for their turn: then a meeting has its time.
+    fn is_for_others(&self) -> bool {
+        self.deadline.is_some()
+    }
+}
+
 impl Supervisor<'_> {
     /// Has the replicas meet if a signal has waited for long enough. Says when to look again at the latest.
     pub(crate) fn look_for_a_waiting_signal(&mut self) -> Duration {
@@ -371,6 +378,8 @@ impl Supervisor<'_> {
         // A jump that was planted, or the way through an arena, is nobody's state.
         let rip = self.modules.original(stands);
         let planted = rip != stands || self.modules.ours(rip) || self.planted_near(rip).is_some();
+        // Who waits for another thread does so again and again: from now on it finds such a place by itself.
+        let planted = planted || self.meeting.is_for_others() && self.plant(rip).is_some();
         if !planted && (1..n).all(|r| self.comes_to(r, 0, seek::HERE, SEARCH)) {
             return true;
         }

@@ -34,6 +34,7 @@ mod hearing;
 mod meeting;
 mod offspring;
 pub(crate) mod recovery;
+mod refusal;
 mod requests;
 mod start_up;
 mod telling;
@@ -44,7 +45,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast_contract::event::{Event, EventSink, Refused, What};
+use steadfast_contract::event::{Event, EventSink};
 use steadfast_contract::plan::{OnMismatch, Plan, RunReport, StopReason};
 use steadfast_fault::ids::CoreId;
 use steadfast_sys::pidfd::Process;
@@ -337,8 +338,9 @@ impl<'a> Supervisor<'a> {
         let goes_on = result.is_ok();
         // Before its end can be seen: nobody acts on the end of a process that was stopped.
         let gone = tree::over(&tree, result.map(|()| self.stop));
-        self.is_no_ward_any_more();
+        // A parent that has a proxy is told behind the end of all others: the keeper holds descriptors that it may open anew.
         self.kill_all();
+        self.is_no_ward_any_more();
         if goes_on {
             tree.count_hits(&self.report().faults);
         }
@@ -356,6 +358,8 @@ impl<'a> Supervisor<'a> {
                 return Ok(());
             }
             if !self.is_child() {
+                // Tried again at the next look.
+                let _ = self.hearing.tree.mend_reaper();
                 self.tell_of_the_tree();
                 match self.hearing.tree.take_failure() {
                     Some(tree::Failure::Stopped(reason)) => {
@@ -572,30 +576,6 @@ impl<'a> Supervisor<'a> {
                 None => child::when_parent_dies(wanted.cast_signed()),
             }
         }
-    }
-
-    fn refused(&mut self) {
-        let nr = self.group.get32(at!(end_nr));
-        let detail = self.group.get64(at!(end_value));
-        let steadfast_agent::Row { name, note } = steadfast_agent::command(nr, detail);
-        let (why, fix) = match note.split_once("; fix: ") {
-            Some((why, fix)) => (why, fix),
-            None => (
-                note.as_str(),
-                "run the program without steadfast, or report what needs this call",
-            ),
-        };
-        let fix = fix.to_owned();
-        let ip = self.group.get64(at!(end_ip));
-        let event = Refused {
-            what: name,
-            reason: why.to_owned(),
-            event: Some(self.event(self.group.get64(at!(own 0, next)))),
-            site: Some(self.modules.site(ip)),
-            fix: Some(fix),
-        };
-        self.emit(What::Refused(event));
-        self.stop = Some(StopReason::Refused);
     }
 
     /// Has those struck whose time has come; until the next one's.

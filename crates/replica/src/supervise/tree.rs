@@ -243,6 +243,13 @@ impl Tree {
         }
     }
 
+    /// The same of a process that has just been made. One that had its number before was perhaps its parent's to wait for: of that one's end nobody
+    /// here was told.
+    fn claim_new(&self, pid: i32, post: &Post) {
+        self.disclaim(pid);
+        self.claim(pid, post);
+    }
+
     /// Changes of this process are nobody's again.
     fn disclaim(&self, pid: i32) {
         locked(&self.register).posts.remove(&pid);
@@ -435,7 +442,7 @@ impl Tree {
         }
     }
 
-    fn fail(&self, failure: Failure) {
+    pub(crate) fn fail(&self, failure: Failure) {
         locked(&self.failed).get_or_insert(failure);
         if let Some(first) = locked(&self.first).as_ref() {
             first.ring();
@@ -476,9 +483,20 @@ impl Tree {
             return Ok(());
         }
         let list = Shared::new(c"steadfast-tree", 16 * LEADERS_MAX)?;
-        let reaper = child::survivor(|| reap(&list))?;
-        self.reaper.store(reaper, Ordering::SeqCst);
+        self.reaper.store(reaper(&list)?, Ordering::SeqCst);
         *place = Some(list);
+        Ok(())
+    }
+
+    /// Makes another reaper where the last one has ended, killed or by a fault; called by the first group's thread.
+    pub(crate) fn mend_reaper(&self) -> std::io::Result<()> {
+        let last = self.reaper.load(Ordering::SeqCst);
+        if last > 1
+            && !child::is_child(last)
+            && let Some(list) = locked(&self.list).as_ref()
+        {
+            self.reaper.store(reaper(list)?, Ordering::SeqCst);
+        }
         Ok(())
     }
 
@@ -488,8 +506,17 @@ impl Tree {
     }
 }
 
-/// Ends leaders that have outlived the launcher.
-fn reap(list: &Shared) {
+fn reaper(list: &Shared) -> std::io::Result<i32> {
+    let launcher = i32::try_from(std::process::id()).unwrap_or(0);
+    let since = procfs::start_time(launcher);
+    child::survivor(|| reap(list, launcher, since))
+}
+
+/// Ends leaders that have outlived the launcher. That it has ended is looked at once more: a fault may have struck this process.
+fn reap(list: &Shared, launcher: i32, since: Option<u64>) {
+    while procfs::start_time(launcher) == since && !procfs::has_ended(launcher) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     for _ in 0..3 {
         for index in 0..LEADERS_MAX {
             let (pid, since) = (list.get64(16 * index), list.get64(16 * index + 8));
@@ -633,7 +660,7 @@ impl OnItsWay {
 
 fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<bool>) {
     let tree = Arc::clone(&life.tree);
-    tree.claim(pid, hearing.post());
+    tree.claim_new(pid, hearing.post());
     life.entry = tree.list(pid);
     if life.entry.is_none() || ptrace::seize_for_exec(pid).is_err() {
         let _ = ready.send(false);
@@ -951,7 +978,7 @@ fn fork(
         }
     };
     tree.led_by(life.id, pid);
-    tree.claim(pid, hearing.post());
+    tree.claim_new(pid, hearing.post());
     let mut told = Told {
         tree: Arc::clone(&tree),
         pid,

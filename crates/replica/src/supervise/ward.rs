@@ -28,7 +28,7 @@ use steadfast_sys::{child, procfs};
 use crate::abi::{self, end, ward};
 use crate::group::{Group, at};
 use crate::supervise::recovery::NUDGE;
-use crate::supervise::{Supervisor, has_sys_admin};
+use crate::supervise::{Supervisor, has_sys_admin, tree};
 
 /// The parent's agent looks at the launcher's nudge. One that is stopped, or has become another program, does not.
 const LOOKS: Duration = Duration::from_secs(2);
@@ -215,11 +215,13 @@ impl Ward {
             .set32(of!(self, leader_inv), !pid.cast_unsigned());
     }
 
-    /// Has the proxy end as the leader has.
-    fn end(&self, how: child::Change) {
+    /// Has the proxy end as the leader has; whether its parent will be told so.
+    fn end(&self, how: child::Change) -> bool {
         if self.is_adopted() {
-            return self.finish(how);
+            self.finish(how);
+            return true;
         }
+        let mut hears = true;
         self.let_go();
         if self.state() == ward::PROXY {
             self.group.set32(of!(self, status), status(how));
@@ -230,10 +232,13 @@ impl Ward {
             while !procfs::has_ended(self.pid) && since.elapsed() < LOOKS {
                 std::thread::sleep(LOOK);
             }
+            // One that is stopped hears it when it is continued.
+            hears = procfs::has_ended(self.pid) || procfs::is_stopped(self.pid);
         }
         if self.state() != ward::FREE {
             self.group.set32(of!(self, state), ward::FREE);
         }
+        hears
     }
 }
 
@@ -378,7 +383,12 @@ impl Supervisor<'_> {
             }
             let replaced = self.promotions > 0;
             let how = self.leader_end.filter(|_| replaced);
-            ward.end(how.unwrap_or(child::Change::Signaled(libc::SIGKILL)));
+            if !ward.end(how.unwrap_or(child::Change::Signaled(libc::SIGKILL))) {
+                // A fault has struck it: its parent would wait for ever.
+                let stopped = tree::Failure::Stopped(StopReason::Unrecoverable);
+                self.hearing.tree.fail(stopped);
+                child::kill(ward.pid, libc::SIGKILL);
+            }
         }
     }
 }
