@@ -159,8 +159,9 @@ impl From<Heard> for Event {
     }
 }
 
-/// Replies that wait for the vote.
+/// Replies that wait for the vote, and the entry that they are of.
 struct Out {
+    entry: Vec<u8>,
     replies: Vec<Vec<u8>>,
     groups: Waiting,
 }
@@ -183,6 +184,8 @@ struct Counts {
     requests: u64,
     mismatches: u64,
     repairs: u64,
+    /// Entries that were run again, since no vote said what they came to.
+    reruns: u64,
     refused: u64,
     duplicates: u64,
     poison: u64,
@@ -355,6 +358,8 @@ impl Service {
         busy: Arc<AtomicUsize>,
     ) -> Self {
         let scrub = setup.stage == Stage::Rdgx && setup.scrub_s > 0;
+        let mut core = Core::new(setup.me, setup.size, setup.epoch.into());
+        core.keeps_undo();
         Self {
             me: setup.me,
             slot: setup.slot,
@@ -362,7 +367,7 @@ impl Service {
             allow_strikes: setup.allow_strikes,
             json: setup.json,
             size: setup.size,
-            core: Core::new(setup.me, setup.size, setup.epoch.into()),
+            core,
             store: Store::new(
                 setup.stage >= Stage::Rdgx,
                 setup.bytes_max,
