@@ -304,6 +304,8 @@ impl Core {
             let digests = vote.digests(self.me);
             match winner(digests.iter().map(|(_, digest)| *digest), self.quorum) {
                 Some(right) if right == *mine => {}
+                // What differed was voted on again, object by object, and no recovery is open.
+                _ if vote.blamed && vote.pending.is_empty() => {}
                 None if !vote.told => standing = Standing::Open,
                 _ => return Standing::Doubtful,
             }

@@ -42,6 +42,8 @@ use crate::reads::Modes;
 use crate::request::Request;
 use crate::store::{AtRest, SHARDS, Store, Workers};
 
+pub(crate) use self::backup::DOUBT;
+pub(crate) use self::own::{HEARD, NOT_LEADER, NOT_TAKEN};
 use self::reads::Reads;
 use self::standing::Watermark;
 use self::struck::Struck;
