@@ -51,6 +51,9 @@ const TOLD: usize = 12;
 /// Crates with examples in comments, which only cargo can build and run.
 const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 
+/// Programs whose cases wait most of the time, for elections and for replicas that are silent, and how many of them run side by side.
+const WAITS: [(&str, &str, &str); 1] = [("kv", "group", "5")];
+
 /// The manifest of the workspace that has wasmtime.
 const HOST: &str = "crates/host/Cargo.toml";
 
@@ -401,6 +404,12 @@ fn crate_by_crate((krate, binaries): (&String, &Vec<Binary>)) -> Outcome {
         let program = || {
             let mut command = Command::new(&binary.executable);
             command.current_dir(&binary.dir);
+            let waits = WAITS
+                .iter()
+                .find(|(of, target, _)| of == krate && *target == binary.target);
+            if let Some((.., cases)) = waits {
+                command.args(["--test-threads", cases]);
+            }
             command
         };
         let mut outcome = execute(
