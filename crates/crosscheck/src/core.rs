@@ -9,9 +9,11 @@
 //! also the paper's answer to entries at which all differ (Section IV-D). Who is outvoted fetches the objects as they were at that place,
 //! from one of those that agree, and takes only bytes with the digest that was voted for.
 //!
+//! Where no f+1 agree and nothing changed at rest, each runs the entry again on what its objects were before (`rerun`).
+//!
 //! Invariants
 //!  1. `Release` and `ReleaseWith` come at most once an entry; what they let out is what f+1 replicas computed, or, where no f+1 agree
-//!     and all that live have spoken, what those computed that found nothing wrong with their own objects.
+//!     and all that live have spoken, what those computed that found nothing wrong with their own objects, or what f+1 second runs say.
 //!  2. An object is replaced only by bytes whose digest won its vote at that recovery.
 //!  3. Everything that waits has a limit in ticks, and everything kept is dropped at the latest when it is reached.
 //!
@@ -20,6 +22,7 @@
 mod action;
 mod doubts;
 mod recovery;
+mod rerun;
 mod votes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +76,8 @@ pub struct Core {
     unheard: BTreeMap<Index, Vec<Node>>,
     /// Whether something was executed or taken over here that was not voted on here.
     unvoted: bool,
+    /// Whether the caller can run an entry again on what its objects were before.
+    reruns: bool,
     /// Winners of recoveries that are over.
     settled: BTreeMap<Index, Vec<Digest>>,
     unsent: Vec<(Index, u128)>,
@@ -110,6 +115,7 @@ impl Core {
             agreed: BTreeMap::new(),
             unheard: BTreeMap::new(),
             unvoted: false,
+            reruns: false,
             settled: BTreeMap::new(),
             unsent: Vec::new(),
             ahead: BTreeMap::new(),
@@ -138,6 +144,7 @@ impl Core {
             for vote in self.votes.values_mut() {
                 vote.heard.remove(&node);
                 vote.details.remove(&node);
+                vote.again.remove(&node);
             }
             for recovery in self.recoveries.values_mut() {
                 recovery.reports.remove(&node);
@@ -297,6 +304,8 @@ impl Core {
             let digests = vote.digests(self.me);
             match winner(digests.iter().map(|(_, digest)| *digest), self.quorum) {
                 Some(right) if right == *mine => {}
+                // What differed was voted on again, object by object, and no recovery is open.
+                _ if vote.blamed && vote.pending.is_empty() => {}
                 None if !vote.told => standing = Standing::Open,
                 _ => return Standing::Doubtful,
             }
@@ -518,6 +527,7 @@ impl Core {
             // Replies are the caller's to keep, so it answers these; see `replies`.
             Message::FetchReplies { .. } => {}
             Message::Replies { index, replies } => self.take_replies(index, replies),
+            Message::Reran { index, digest } => self.heard_again(index, from, digest),
         }
     }
 

@@ -144,6 +144,13 @@ pub enum Message {
         #[serde(with = "pieces")]
         replies: Vec<Vec<u8>>,
     },
+    /// What came of a second run of an entry, on what its objects were before the first.
+    Reran {
+        /// The entry.
+        index: Index,
+        /// Of the tuple, as in a CHECK.
+        digest: u128,
+    },
 }
 
 /// Objects are read and written as a whole, not number by number as a `Vec<u8>` is otherwise; what is written is the same.

@@ -58,6 +58,8 @@ pub struct Outcome {
     pub recoveries: u64,
     /// Mismatches that replicas saw.
     pub mismatches: u64,
+    /// Entries that a replica has run again, since no vote decided what they came to.
+    pub reruns: u64,
     /// Replicas that nobody could repair, each followed by a fresh process.
     pub replaced: u64,
     /// Entries whose replies never left, or objects that are wrong in the end: described.
@@ -140,6 +142,8 @@ struct Group {
     /// Which replica's object was struck, and how long the log was when it was right again.
     struck: BTreeMap<u64, (usize, Option<usize>)>,
     keys: u64,
+    /// How many entries everybody has to have executed before the next one is computed wrongly, where a replica has crashed.
+    computed: usize,
     /// How many processes there have been.
     born: u64,
     /// Who does nothing, and until when.
@@ -165,6 +169,7 @@ impl Group {
             .map(|node| {
                 let mut replica = Replica::new(*node, plan.size);
                 replica.core.set_members(&nodes, Index(0));
+                replica.core.keeps_undo();
                 replica.since = Some(Index(0));
                 replica
             })
@@ -180,6 +185,7 @@ impl Group {
             struck: BTreeMap::new(),
             outcome: Outcome::default(),
             keys: 40,
+            computed: 0,
             born: plan.size as u64,
             silent: None,
             receiver: None,
@@ -358,6 +364,7 @@ impl Group {
                         }
                     }
                 }
+                replica.store.enter(index);
                 let (tuple, replies) = replica.store.execute(&requests);
                 if votes {
                     replica.replies.insert(index, replies);
@@ -389,6 +396,7 @@ impl Group {
 
     /// Does what a replica's core asks for.
     fn act(&mut self, who: usize) {
+        let mut runs_again = false;
         for action in self.replicas[who].core.actions() {
             match action {
                 Action::Send(to, message) => {
@@ -456,8 +464,15 @@ impl Group {
                     self.outcome.refused += 1;
                     self.released[who].insert(index.0);
                 }
+                Action::Rerun(index) => {
+                    self.rerun(who, index);
+                    runs_again = true;
+                }
                 Action::Forget(index) => {
-                    self.replicas[who].replies.remove(&index);
+                    let replica = &mut self.replicas[who];
+                    replica.replies.remove(&index);
+                    let first = replica.core.first_open();
+                    replica.store.forget(first.unwrap_or(Index(u64::MAX)));
                 }
                 Action::Order(recover) => {
                     self.log.push(Entry::Recover(recover));
@@ -481,6 +496,21 @@ impl Group {
                 }
             }
         }
+        if runs_again {
+            self.act(who);
+        }
+    }
+
+    /// Runs an entry again, on what its objects were before it.
+    fn rerun(&mut self, who: usize, index: Index) {
+        self.outcome.reruns += 1;
+        let at = usize::try_from(index.0 - 1).unwrap_or(0);
+        let replica = &mut self.replicas[who];
+        let tuple = match &self.log[at] {
+            Entry::Batch(requests) => Some(replica.store.before(index).execute(requests).0),
+            _ => None,
+        };
+        replica.core.reran(index, tuple.as_ref());
     }
 
     /// Whether the replies of this entry have to leave a replica.

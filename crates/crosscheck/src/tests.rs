@@ -2,6 +2,7 @@
 
 mod backlog;
 mod given_up;
+mod rerun;
 
 use std::collections::BTreeMap;
 

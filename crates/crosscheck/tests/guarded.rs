@@ -181,6 +181,7 @@ impl Group {
                 Action::Undecided(index) => panic!("no majority at {index}"),
                 Action::Stuck(index, _) => panic!("stuck at {index}"),
                 Action::Replace(node, why) => panic!("{node}: {why}"),
+                Action::Rerun(index) => panic!("nobody keeps an undo, at {index}"),
                 Action::Mismatch(_) | Action::Blame { .. } | Action::Forget(_) => {}
             }
         }

@@ -470,7 +470,7 @@ pub struct Fired {
     /// On which CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-    /// Of storage: the file and the place in it, `PATH+0x...`.
+    /// Of storage, and of code that was mapped after the start: the file and the place in it, `PATH+0x...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }

@@ -278,6 +278,41 @@ fn the_timer_strikes_who_computes_and_not_who_has_ended() {
     clean(&order);
 }
 
+/// Compiled code of a component is mapped from its `.cwasm` file when the program has begun. So is a library that it opens.
+#[test]
+fn the_timer_strikes_in_a_file_that_is_mapped_later_and_nowhere_else() {
+    let mut order = order("late");
+    common::guest(&mut order, "late", &["-O1", "-fno-pie", "-no-pie"]);
+    let file = order.scratch.join("fs.cwasm");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests/late.c");
+    let flags = ["-O1", "-shared", "-fPIC", "-DMAPPED", "-o"];
+    let built = Command::new("cc")
+        .args(flags)
+        .arg(&file)
+        .arg(source)
+        .status();
+    assert!(built.expect("a C compiler").success());
+    order.spec.argv.push(file.display().to_string());
+    order.engine = Engine::Timer;
+    order.lines = vec![
+        "every=5ms in=fs.cwasm reg=rbx bit=3".into(),
+        "every=5ms in=late!own_spin reg=rbx bit=3".into(),
+        "every=5ms in=other.cwasm reg=rbx bit=3".into(),
+    ];
+    let runs = carried_out(&order);
+    let said = [0, 1, 2].map(|line| output(&order, &runs[&line]));
+    assert_eq!(said[0], "own 0\nmapped 8\n", "{runs:?}");
+    assert_eq!(said[1], "own 8\nmapped 0\n", "{runs:?}");
+    let places = |line| runs[&line].fired.iter().filter_map(|it| it.file.clone());
+    assert!(
+        places(0)
+            .next()
+            .is_some_and(|at| at.starts_with("fs.cwasm+0x"))
+    );
+    assert_eq!((places(1).count(), runs[&2].hits), (0, 0), "{runs:?}");
+    clean(&order);
+}
+
 /// A program that goes on after the crash: the loads that follow are not struck, nor those of a thread that
 /// runs beside it, and what is planted and what single steps do is the same. Code that goes wrong on the way is
 /// wrong from there on.

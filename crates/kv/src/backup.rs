@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -27,10 +28,15 @@ use crate::ask::{ask, plain, status_of};
 use crate::cli::At;
 use crate::saved::{Saved, from_hex, to_hex};
 use crate::say;
+use crate::service::DOUBT;
 
 const MAGIC: &[u8; 8] = b"SFKVBAK1";
 /// Bytes of items in one record of a file, and in one entry of the log.
 const BATCH: usize = 1 << 20;
+/// How long a group may be in doubt about its state: repairs take milliseconds, and each fault begins another one.
+const LIMIT: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// What a file says before its items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
@@ -146,8 +152,16 @@ pub(crate) fn missing(verified: &serde_json::Value) -> String {
     slots.join(", ")
 }
 
-pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result<()> {
-    let secret = secret::read(secret_file)?;
+/// Items of a state that f+1 replicas agree on, and what was compared before.
+struct Whole {
+    index: u64,
+    now_ms: u64,
+    items: Vec<Saved>,
+    verified: serde_json::Value,
+}
+
+/// One attempt: nothing where the state is in doubt, which it is not for long, and why.
+fn fetched(at: &At, secret: u128) -> anyhow::Result<Result<Whole, String>> {
     let verified = ask(at, "sf verify")?;
     let verified: serde_json::Value =
         serde_json::from_str(&verified).with_context(|| plain(&verified))?;
@@ -158,7 +172,8 @@ pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result
     );
     let answer = ask(at, &format!("sf backup {secret:032x}"))?;
     let Some(length) = answer.strip_prefix("BACKUP ") else {
-        bail!("{}", plain(&answer));
+        ensure!(answer.contains(DOUBT), "{}", plain(&answer));
+        return Ok(Err(plain(&answer)));
     };
     let length: usize = length.parse().context("the length of the state")?;
     let mut state = Vec::with_capacity(length);
@@ -177,6 +192,41 @@ pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result
         state.extend(piece);
     }
     let (index, now_ms, items) = handed_out(&state)?;
+    // One that was struck since it was compared.
+    let wrong = items.iter().filter(|item| !item.is_right()).count();
+    if wrong > 0 {
+        return Ok(Err(format!(
+            "{wrong} items do not fit the digest they were voted with: {DOUBT}\n  fix:   run it again"
+        )));
+    }
+    Ok(Ok(Whole {
+        index,
+        now_ms,
+        items,
+        verified,
+    }))
+}
+
+/// The same, again and again until nothing is in doubt, within a limit.
+fn agreed(at: &At, secret: u128) -> anyhow::Result<Whole> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        match fetched(at, secret)? {
+            Ok(whole) => return Ok(whole),
+            Err(why) => ensure!(Instant::now() < until, "for {} s: {why}", LIMIT.as_secs()),
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result<()> {
+    let secret = secret::read(secret_file)?;
+    let Whole {
+        index,
+        now_ms,
+        items,
+        verified,
+    } = agreed(at, secret)?;
     let count = items.len();
     let bytes = written(index, now_ms, items)?;
     // What the file will say is read as a restore reads it, before it counts as one.

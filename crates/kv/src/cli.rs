@@ -257,7 +257,7 @@ pub(crate) enum Verb {
     },
     /// Flip one bit of a stored object in one replica: 'replica=1 object=item:a byte=2 bit=3'.
     Strike {
-        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas|marks|key-length|value-length] byte=N bit=0..7, object=client:NAME, or object=log:head byte=0..55; or the next that passes: replica=N message=reply|check|repair|recover|entry bit=N, or queue=submit|log|replies|held, where bit counts over the whole message. The client of a replica whose queue is struck gets an error, or the right reply
+        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas|marks|key-length|value-length] byte=N bit=0..7, object=client:NAME, or object=log:head byte=0..55; or the next that passes: replica=N message=reply|check|repair|recover|entry bit=N, or queue=submit|log|run|replies|held, where bit counts over the whole message. The client of a replica whose queue is struck gets an error, or the right reply
         #[arg(value_name = "WHERE", num_args = 1.., required = true)]
         line: Vec<String>,
         #[command(flatten)]

@@ -97,7 +97,7 @@ fn reply(path: &str, status: Option<Value>) -> (&'static str, String) {
 }
 
 /// Counters of the service and what they mean: (name in `status`, help).
-const COUNTERS: [(&str, &str); 14] = [
+const COUNTERS: [(&str, &str); 15] = [
     ("entries", "entries of the log that were executed"),
     ("requests", "requests that were executed"),
     ("mismatches", "entries at which replicas differed"),
@@ -107,6 +107,10 @@ const COUNTERS: [(&str, &str); 14] = [
         "repairs of objects that changed while nobody used them",
     ),
     ("single_bit", "repairs in which one bit was wrong"),
+    (
+        "reruns",
+        "entries that were run again, since no vote said what they came to",
+    ),
     (
         "refused",
         "groups of requests that were answered with an error, since no reply could be trusted",

@@ -328,7 +328,7 @@ impl Parent<'_> {
                             );
                             return;
                         }
-                        Ok(answer) if answer != "ERROR not the leader" => last = answer,
+                        Ok(answer) if answer != crate::service::NOT_LEADER => last = answer,
                         _ => {}
                     }
                 }

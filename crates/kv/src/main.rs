@@ -14,6 +14,7 @@ mod coverage;
 mod full;
 mod http;
 mod inherit;
+mod leader;
 mod local;
 mod once;
 mod protocol;
@@ -115,7 +116,7 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
             _,
         ) => backup::restore(&file, over, &at, &secret.secret_file)?,
         (Some(Verb::Transfer { to, at, secret }), _) => {
-            of_leader("transfer", to, &at, &secret.secret_file)?;
+            leader::order("transfer", to, &at, &secret.secret_file)?;
             say::result(&format!("replica {to} leads"));
         }
         (
@@ -126,7 +127,7 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
             }),
             _,
         ) => {
-            of_leader("remove", replica, &at, &secret.secret_file)?;
+            leader::order("remove", replica, &at, &secret.secret_file)?;
             say::result(&format!(
                 "replica {replica} is no member any more; a process that is started in its place is let in"
             ));
@@ -250,31 +251,6 @@ fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
         wanted.replica, wanted.target
     ));
     Ok(ExitCode::SUCCESS)
-}
-
-/// Has whoever leads now do something about a replica, and asks until it is done.
-fn of_leader(what: &str, replica: u64, at: &At, secret: &std::path::Path) -> anyhow::Result<()> {
-    let secret = steadfast_group::secret::read(secret)?;
-    let mut last = String::new();
-    for _ in 0..50 {
-        let status = status_of(at)?;
-        let members = status["members"].as_array().cloned().unwrap_or_default();
-        let leader = members
-            .iter()
-            .find(|member| member["replica"] == status["leader"])
-            .and_then(|member| member["client"].as_str())
-            .unwrap_or(&at.at);
-        let line = format!("sf {what} {secret:032x} {replica}");
-        last = ask(&at.also(leader), &line)?;
-        match last.as_str() {
-            "DONE" => return Ok(()),
-            "ASKED" | "ERROR not the leader" => {
-                std::thread::sleep(std::time::Duration::from_millis(100));
-            }
-            _ => break,
-        }
-    }
-    bail!("{}", plain(&last))
 }
 
 fn verify(at: &At) -> anyhow::Result<ExitCode> {

@@ -125,6 +125,26 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    /// Where a fault strikes it while it is executed: in the value that it stores, or in its first key.
+    pub(crate) fn struck(&mut self) -> &mut [u8] {
+        match self {
+            Self::Store { value, .. } if !value.is_empty() => value.as_mut_slice(),
+            Self::Get { keys, .. } => {
+                let first = keys.first_mut();
+                first.map(Vec::as_mut_slice).unwrap_or_default()
+            }
+            Self::Flush { .. } | Self::Restore { .. } => &mut [],
+            Self::Store { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Count { key, .. }
+            | Self::Touch { key, .. }
+            | Self::MetaGet { key, .. }
+            | Self::Stale { key, .. }
+            | Self::Debug { key, .. }
+            | Self::TooLarge { key, .. } => key.as_mut_slice(),
+        }
+    }
+
     /// Whether its client expects no reply, or not each: one that comes all the same would be taken for another request's.
     pub(crate) fn is_silent(&self) -> bool {
         let (Self::Store { form, .. }

@@ -42,6 +42,8 @@ use crate::reads::Modes;
 use crate::request::Request;
 use crate::store::{AtRest, SHARDS, Store, Workers};
 
+pub(crate) use self::backup::DOUBT;
+pub(crate) use self::own::{HEARD, NOT_LEADER, NOT_TAKEN};
 use self::reads::Reads;
 use self::standing::Watermark;
 use self::struck::Struck;
@@ -159,8 +161,9 @@ impl From<Heard> for Event {
     }
 }
 
-/// Replies that wait for the vote.
+/// Replies that wait for the vote, and the entry that they are of.
 struct Out {
+    entry: Vec<u8>,
     replies: Vec<Vec<u8>>,
     groups: Waiting,
 }
@@ -183,6 +186,8 @@ struct Counts {
     requests: u64,
     mismatches: u64,
     repairs: u64,
+    /// Entries that were run again, since no vote said what they came to.
+    reruns: u64,
     refused: u64,
     duplicates: u64,
     poison: u64,
@@ -355,6 +360,8 @@ impl Service {
         busy: Arc<AtomicUsize>,
     ) -> Self {
         let scrub = setup.stage == Stage::Rdgx && setup.scrub_s > 0;
+        let mut core = Core::new(setup.me, setup.size, setup.epoch.into());
+        core.keeps_undo();
         Self {
             me: setup.me,
             slot: setup.slot,
@@ -362,7 +369,7 @@ impl Service {
             allow_strikes: setup.allow_strikes,
             json: setup.json,
             size: setup.size,
-            core: Core::new(setup.me, setup.size, setup.epoch.into()),
+            core,
             store: Store::new(
                 setup.stage >= Stage::Rdgx,
                 setup.bytes_max,

@@ -24,6 +24,7 @@ mod state;
 mod strike;
 #[cfg(test)]
 mod tests;
+mod undo;
 mod weight;
 mod workers;
 
@@ -33,6 +34,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use steadfast_crosscheck::{Digest, ObjectId, Objects, Pair};
 
 use self::item::{ENTRY, HEADER, Item};
+use self::undo::Undo;
 use self::weight::Weight;
 use crate::once;
 use crate::request::{Request, VALUE_MAX, Verb};
@@ -91,6 +93,8 @@ pub(crate) struct Store {
     evictions: u64,
     /// Bytes of the replies of the entry that is being executed.
     said: usize,
+    /// What was before entries that are open.
+    undo: Undo,
 }
 
 /// The last submission of an origin, and the same once more, inverted: where they do not fit one of them changed at rest.
@@ -183,6 +187,7 @@ impl Store {
             moved: None,
             evictions: 0,
             said: 0,
+            undo: Undo::default(),
         }
     }
 
@@ -240,14 +245,17 @@ impl Store {
 
     fn insert(&mut self, id: ObjectId, item: Item) {
         self.weight.add(item.weight());
-        if let Some(old) = self.place(id, item) {
+        let old = self.place(id, item);
+        if let Some(old) = &old {
             self.weight.sub(old.weight());
         }
+        self.undo.keep(id.0, old);
     }
 
     fn remove(&mut self, id: ObjectId) {
         if let Some(old) = self.take(id) {
             self.weight.sub(old.weight());
+            self.undo.keep(id.0, Some(old));
         }
     }
 
@@ -391,6 +399,8 @@ impl Store {
 
     /// Whether a submission is the next of its origin: a repeated one is not, and one that comes too early waits to be repeated.
     pub(crate) fn admit(&mut self, origin: u64, sequence: u64, delta: &mut Delta) -> bool {
+        self.undo
+            .keep_session(origin, self.sessions.get(&origin).copied());
         let session = self.sessions.entry(origin).or_insert(Session::new(0));
         let fitted = session.fits();
         let next = steadfast_group::sequencer::is_next(session.last, sequence);

@@ -52,6 +52,8 @@ pub(crate) enum Kind {
     Submit,
     /// What has come out of the log and was not executed yet.
     Log,
+    /// The first request of an entry that is being executed: its value, or its key. It stands for a thread that computes wrongly once.
+    Run,
     /// A reply that waits for its vote.
     Replies,
     /// The number of the recovery that holds requests back: its end is the end of another one.
@@ -59,7 +61,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Reply,
         Self::Check,
         Self::Repair,
@@ -67,6 +69,7 @@ impl Kind {
         Self::Entry,
         Self::Submit,
         Self::Log,
+        Self::Run,
         Self::Replies,
         Self::Held,
     ];
@@ -81,6 +84,7 @@ impl Kind {
             Self::Entry => ("message", "entry"),
             Self::Submit => ("queue", "submit"),
             Self::Log => ("queue", "log"),
+            Self::Run => ("queue", "run"),
             Self::Replies => ("queue", "replies"),
             Self::Held => ("queue", "held"),
         }
@@ -88,7 +92,7 @@ impl Kind {
 
     /// Whether there is nothing of the kind where replicas do not vote.
     pub(crate) const fn needs_votes(self) -> bool {
-        !matches!(self, Self::Entry | Self::Submit | Self::Log)
+        !matches!(self, Self::Entry | Self::Submit | Self::Log | Self::Run)
     }
 
     /// The words that a clause takes, for an error.

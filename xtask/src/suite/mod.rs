@@ -68,6 +68,9 @@ const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 /// Crates whose tests wait for a network, a disk or a time limit most of the time. The longest is first.
 const WAITING: [&str; 4] = ["pair", "kv", "group", "crosscheck-c"];
 
+/// How many cases of a program run side by side, where each waits most of the time: for elections, and for replicas that are silent.
+const SIDE_BY_SIDE: [(&str, &str, &str); 1] = [("kv", "group", "5")];
+
 /// The manifest of the workspace that has wasmtime.
 const HOST: &str = "crates/host/Cargo.toml";
 
@@ -344,7 +347,12 @@ fn crate_by_crate(krate: &str, programs: &[(String, Program)]) -> Outcome {
     let mut whole = Outcome::new(krate);
     for (target, program) in programs {
         let name = format!("{krate}, {target}");
-        whole.add(in_one_piece(&name, LIMIT, &program.command()).of(program));
+        let mut command = program.command();
+        let known = SIDE_BY_SIDE.iter();
+        for (.., cases) in known.filter(|(of, which, _)| (*of, *which) == (krate, target)) {
+            command.args(["--test-threads", cases]);
+        }
+        whole.add(in_one_piece(&name, LIMIT, &command).of(program));
     }
     whole
 }

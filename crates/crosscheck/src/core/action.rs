@@ -39,6 +39,9 @@ pub enum Action {
     ReleaseWith(Index, Vec<(Option<Vec<u8>>, Digest)>),
     /// Nobody can tell what the right replies are: answer with an error.
     Undecided(Index),
+    /// No vote says what this entry came to, and nothing changed at rest: run it again, beside the state, on the objects as they were before it, and
+    /// say by [`crate::Core::reran`] what came of it. Only who [`crate::Core::keeps_undo`] is asked.
+    Rerun(Index),
     /// Nobody will ask for the replies of this entry any more.
     Forget(Index),
     /// Put this into the log.

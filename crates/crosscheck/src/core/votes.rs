@@ -31,6 +31,10 @@ pub(super) struct Vote {
     pub(super) expected: Option<Vec<Digest>>,
     /// Those that other replicas have sent.
     pub(super) gathered: BTreeMap<usize, Vec<u8>>,
+    /// What second runs came to, the own one among them.
+    pub(super) again: BTreeMap<Node, u128>,
+    /// Whether the own one was asked for.
+    pub(super) runs_again: bool,
     pub(super) asked: Option<u32>,
     pub(super) asks: usize,
     pub(super) age: u32,
@@ -137,6 +141,7 @@ impl Core {
                 && let Some((_, own)) = &vote.mine
             {
                 let (index, tuple, again) = (*index, own.clone(), true);
+                let reran = vote.again.get(&self.me).copied();
                 self.send(
                     To::All,
                     Message::Detail {
@@ -145,6 +150,9 @@ impl Core {
                         again,
                     },
                 );
+                if let Some(digest) = reran {
+                    self.send(To::All, Message::Reran { index, digest });
+                }
             }
         }
         for index in again {
@@ -242,6 +250,7 @@ impl Core {
                 },
             ));
         }
+        let is_behind = self.reruns && winner_digest.is_none() && self.is_behind_another(index);
         // Lists of all that differ, or of all that live where nobody has won.
         let Some(vote) = self.votes.get_mut(&index) else {
             return;
@@ -254,6 +263,7 @@ impl Core {
             .collect();
         lists.push((me, own));
         lists.sort_unstable_by_key(|(node, _)| *node);
+        let mut ran_wrong = false;
         let right: Vec<Node> = match winner_digest {
             Some(digest) => digests
                 .iter()
@@ -302,6 +312,11 @@ impl Core {
                         .iter()
                         .any(|pair| pair.passive && lost.contains(&pair.object))
                 };
+                // Of an object that nobody has found changed the recovery would find no evidence either.
+                let is_unmarked = |(_, list): &(Node, &Tuple)| {
+                    let mut pairs = list.objects.iter();
+                    pairs.all(|pair| !pair.passive && !pair.doubt)
+                };
                 let contradicted = (0..own.replies.len()).any(|k| {
                     let chosen = winner(
                         lists.iter().filter_map(|(_, list)| list.replies.get(k)),
@@ -316,6 +331,23 @@ impl Core {
                 if (!by_reply || contradicted) && same && !clean.is_empty() && lists.len() >= quorum
                 {
                     clean.iter().map(|(node, _)| *node).collect()
+                } else if let Some(right) = winner(vote.again.values().copied(), quorum) {
+                    // Of which second runs say that the first was right.
+                    let of = |(_, list): &&(Node, &Tuple)| list.digest(epoch, index) == right;
+                    let right: Vec<Node> = lists.iter().filter(of).map(|(n, _)| *n).collect();
+                    ran_wrong = !right.is_empty() && !right.contains(&me);
+                    right
+                } else if self.reruns
+                    && !vote.blamed
+                    && !vote.released
+                    && (!by_reply || (!lost.is_empty() && lists.iter().all(is_unmarked)))
+                    && !speakers.iter().all(|node| vote.again.contains_key(node))
+                {
+                    if !is_behind && !vote.runs_again {
+                        vote.runs_again = true;
+                        self.out.push(Action::Rerun(index));
+                    }
+                    return;
                 } else {
                     Vec::new()
                 }
@@ -388,10 +420,12 @@ impl Core {
                 .filter(|id| covered.get(id).is_none_or(|at| *at <= index))
                 .collect()
         };
+        let mut wrong_here = None;
         if !vote.blamed && reference.is_some() && !blamed.is_empty() && told_all {
             vote.blamed = true;
             vote.pending = open(&objects);
             self.doubts.compared(index, own, &objects);
+            wrong_here = ran_wrong.then(|| objects.clone());
             self.out.push(Action::Blame {
                 index,
                 nodes: blamed,
@@ -441,9 +475,14 @@ impl Core {
         } else {
             right.first()
         } == Some(&me);
-        if !vote.pending.is_empty() {
+        let is_pending = !vote.pending.is_empty();
+        let is_over = vote.released && all_heard && told_all && vote.age > KEEP_TICKS;
+        if let Some(objects) = wrong_here {
+            self.ran_wrong(index, &objects);
+        }
+        if is_pending {
             self.order();
-        } else if vote.released && all_heard && told_all && vote.age > KEEP_TICKS {
+        } else if is_over {
             // Nothing is left to be found out; the replies stay a while for whoever still needs them.
             self.drop_vote(index);
         }

@@ -85,9 +85,9 @@ impl Group {
     pub(super) fn fault(&mut self) {
         let class = self.plan.classes[self.dice.below(self.plan.classes.len())];
         let who = self.dice.below(self.plan.size);
-        if self.replicas[who].crashed
-            || (self.plan.crash && self.replicas.iter().any(|r| r.crashed))
-        {
+        // Where f have crashed nobody outvotes what is wrong at rest. What is wrong once, while it is computed, a second run shows.
+        let crashed = self.plan.crash && self.replicas.iter().any(|r| r.crashed);
+        if self.replicas[who].crashed || (crashed && class != Class::Queue) {
             return;
         }
         let bit = self.dice.next();
@@ -98,7 +98,13 @@ impl Group {
             Class::Queue => {
                 // Wrong in no object that is wrong elsewhere, which a changed key could be: only while all agree.
                 let calm = self.is_calm() && (0..self.keys).all(|key| self.may_strike(who, key));
+                // And in one replica at an entry, where nobody is left who outvotes two.
+                let live = self.replicas.iter().filter(|replica| !replica.crashed);
+                let calm = calm && live.map(|it| it.next).min() >= Some(self.computed);
                 let before = self.replicas[who].next;
+                if crashed && calm {
+                    self.computed = before + 1;
+                }
                 if calm && matches!(self.log.get(before), Some(Entry::Batch(_))) {
                     self.execute(who, Some(bit));
                 }
@@ -161,17 +167,13 @@ impl Group {
 
     /// Whether no object is wrong anywhere, and nothing is under way.
     fn is_calm(&self) -> bool {
-        self.replicas
-            .iter()
-            .all(|replica| !replica.core.is_repairing() && replica.held.is_empty())
-            && self
-                .replicas
-                .iter()
-                .all(|replica| replica.store.0 == replica.shadow.0)
+        let live = || self.replicas.iter().filter(|replica| !replica.crashed);
+        live().all(|replica| !replica.core.is_repairing() && replica.held.is_empty())
+            && live().all(|replica| replica.store.0 == replica.shadow.0)
             && !self
                 .log
                 .iter()
-                .skip(self.replicas.iter().map(|r| r.next).min().unwrap_or(0))
+                .skip(live().map(|r| r.next).min().unwrap_or(0))
                 .any(|e| matches!(e, Entry::Recover(_)))
     }
 

@@ -62,6 +62,7 @@ impl Group {
             .collect();
         let replica = &mut self.replicas[who];
         replica.core = Core::new(replica.node, self.plan.size, 1);
+        replica.core.keeps_undo();
         replica.core.set_members(&nodes, at);
         for node in gone {
             replica.core.set_alive(node, false);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::Objects;
-use crate::ids::{Digest, Node, ObjectId};
+use crate::ids::{Digest, Index, Node, ObjectId};
 use crate::message::{Pair, Recover, Tuple};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +22,57 @@ pub(super) enum Entry {
     Members(Vec<Node>),
 }
 
+type Value = (Vec<u8>, Digest);
+
 /// Key and object are the same number here.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Store(pub(super) BTreeMap<u64, (Vec<u8>, Digest)>);
+pub(super) struct Store(pub(super) BTreeMap<u64, Value>, Undo);
+
+/// What values were before changes, in the order of these, each with the last entry that had begun.
+#[derive(Debug, Default, Clone)]
+struct Undo {
+    /// Nothing where nobody asks for it.
+    at: Option<Index>,
+    changes: Vec<(Index, u64, Option<Value>)>,
+}
 
 impl Store {
+    /// An entry begins.
+    pub(super) fn enter(&mut self, index: Index) {
+        self.1.at = Some(index);
+    }
+
+    /// Nobody asks any more for what was before an entry that is earlier than this one.
+    pub(super) fn forget(&mut self, first: Index) {
+        self.1.changes.retain(|(at, ..)| *at >= first);
+    }
+
+    /// The state before an entry.
+    pub(super) fn before(&self, index: Index) -> Self {
+        let mut values = self.0.clone();
+        let since = self.1.changes.iter().filter(|(at, ..)| *at >= index);
+        for (_, key, old) in since.rev() {
+            match old {
+                Some(value) => values.insert(*key, value.clone()),
+                None => values.remove(key),
+            };
+        }
+        Self(values, Undo::default())
+    }
+
+    fn changed(&mut self, key: u64, old: Option<Value>) {
+        if let Some(at) = self.1.at {
+            self.1.changes.push((at, key, old));
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> bool {
+        let old = self.0.remove(&key);
+        let was = old.is_some();
+        self.changed(key, old);
+        was
+    }
+
     pub(super) fn execute(&mut self, requests: &[Request]) -> (Tuple, Vec<Vec<u8>>) {
         let mut order: Vec<u64> = Vec::new();
         let mut passive: BTreeSet<u64> = BTreeSet::new();
@@ -64,9 +110,9 @@ impl Store {
                     .0
                     .get(key)
                     .map_or_else(|| b"miss".to_vec(), |(value, _)| value.clone()),
-                Request::Delete(key) => match self.0.remove(key) {
-                    Some(_) => b"deleted".to_vec(),
-                    None => b"not found".to_vec(),
+                Request::Delete(key) => match self.remove(*key) {
+                    true => b"deleted".to_vec(),
+                    false => b"not found".to_vec(),
                 },
             };
             replies.push(reply);
@@ -96,12 +142,13 @@ impl Store {
             let value = if intact { value.clone() } else { Vec::new() };
             (*key, (value, *digest))
         });
-        Self(values.collect())
+        Self(values.collect(), Undo::default())
     }
 
     fn put(&mut self, key: u64, value: Vec<u8>) {
         let digest = Digest::of(&value);
-        self.0.insert(key, (value, digest));
+        let old = self.0.insert(key, (value, digest));
+        self.changed(key, old);
     }
 }
 
@@ -124,7 +171,7 @@ impl Objects for Store {
         match packed {
             Some(value) => self.put(key_of(object), value.to_vec()),
             None => {
-                self.0.remove(&key_of(object));
+                self.remove(key_of(object));
             }
         }
     }

@@ -42,6 +42,8 @@ impl<M: Machine> Driver<M> {
                     refuse(std::mem::take(&mut out.callers), "the replicas disagree");
                 }
             }
+            // The service keeps nothing of what its objects were before.
+            Action::Rerun(index) => self.core.reran(index, None),
             Action::Forget(index) => {
                 if let Some(out) = self.out.remove(&index) {
                     refuse(out.callers, "the vote took too long");

@@ -1,6 +1,11 @@
 //! `steadfast-host campaign`, small: flips strike, are counted once each, and two bodies notice those in memory that one does not.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use steadfast_inject::chacha::Seed;
+use steadfast_inject::live::{self, Live};
 
 use crate::{HOST, components, err, out};
 
@@ -76,6 +81,45 @@ fn flips_in_registers_strike_the_component_and_each_is_counted() {
             assert_eq!(group["escaped"], 0, "{group}");
         }
     }
+}
+
+/// A line of the fault grammar names a component by its image: the injector's engine waits for a thread that stands in this code.
+#[test]
+fn a_line_that_names_an_image_strikes_in_that_component_and_nowhere_else() {
+    let mut client = Command::new(HOST);
+    client.args(["client", "--mode", "single", "--what", "files"]);
+    client.args(["--handles", "8", "--components"]);
+    client.arg(components()).stdin(Stdio::piped());
+    let client = client.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut client = client.expect("it starts");
+    let mut said = BufReader::new(client.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    let pid = client.id().cast_signed();
+    let seed = Seed::parse("7").expect("a seed");
+    let code = live::text_of(pid, "fs.cwasm").expect("its maps");
+    let mut live = Live::new(pid, "fs.cwasm", seed).expect("mapped");
+    let mut struck = 0;
+    // The process may die of one of them: nothing isolates a component in it.
+    while struck < 3
+        && let Ok(Some(strike)) = live.strike(Duration::from_secs(20))
+    {
+        struck += 1;
+        let line = &strike.line;
+        assert!(line.starts_with("time=0ms in=fs.cwasm reg="), "{line}");
+        let within = code.iter().any(|range| range.contains(&strike.rip));
+        assert!(within, "{strike:?}");
+        let bits = (strike.before ^ strike.after).count_ones();
+        assert_eq!(bits, 1, "{strike:?}");
+    }
+    assert!(struck > 0, "no thread was met in the component");
+    let other = Live::new(std::process::id().cast_signed(), "fs.cwasm", seed);
+    let why = other.expect_err("nothing of that name").to_string();
+    assert!(why.contains("no executable mapping of fs.cwasm"), "{why}");
+    let _ = client.kill();
+    client.wait().expect("it ends");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steadfast_fault::{Effect, Fault, Moment, Target, Trigger};
+use steadfast_fault::{Effect, Fault, Module as Named, Moment, Scope, Target, Trigger};
 use steadfast_strike::Refusal;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::Stopped;
@@ -27,6 +27,19 @@ fn candidates(pid: i32, now: Duration, everybody: bool) -> Vec<i32> {
         idle.retain(|(tid, _)| *tid == pid);
     }
     busy.into_iter().chain(idle).map(|(tid, _)| tid).collect()
+}
+
+/// Where an address lies in a file that the program has mapped since it began: a library that it has opened, a component's compiled code.
+fn mapped(tid: i32, within: Option<&Scope>, address: u64) -> Option<String> {
+    let (Named::Name(name), None) = within.map(|scope| (&scope.module, &scope.symbol))? else {
+        return None;
+    };
+    let maps = procfs::maps(tid).ok()?;
+    let of_file = |map: &&procfs::Mapping| map.path.file_name().is_some_and(|it| it == &**name);
+    let mut code = maps.iter().filter(of_file).filter(|map| map.executable);
+    code.find(|map| map.range.contains(&address))?;
+    let lowest = maps.iter().filter(of_file).map(|map| map.range.start).min();
+    Some(format!("{name}+{:#x}", address - lowest?))
 }
 
 /// Runs the target and changes a register at moments of time.
@@ -89,8 +102,10 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
                 continue;
             };
             let rip = stop.regs().map_err(os)?.rip;
-            met = bench.inside(within.as_ref(), rip);
+            let place = mapped(tid, within.as_ref(), rip);
+            met = place.is_some() || bench.inside(within.as_ref(), rip);
             if met {
+                hit.file = hit.file.or(place);
                 Struck {
                     hit: &mut hit,
                     n,

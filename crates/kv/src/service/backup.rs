@@ -11,6 +11,8 @@ use super::{Event, Group, NOT_ALLOWED, Service};
 use crate::request::Request;
 use crate::saved::{PIECE, Saved, from_hex, to_hex};
 
+/// What is said of a state that cannot be had now: asked for again, it may be.
+pub(crate) const DOUBT: &str = "a state in doubt is no backup";
 /// How long a state is kept for somebody who asks for no piece of it.
 const KEPT: Duration = Duration::from_secs(60);
 
@@ -33,10 +35,9 @@ impl Service {
             || self.is_unproven()
             || !self.store.is_whole()
         {
-            let _ = reply.send(
-                "ERROR something is being repaired or compared: a state in doubt is no backup; fix: run it again"
-                    .to_owned(),
-            );
+            let _ = reply.send(format!(
+                "ERROR something is being repaired or compared: {DOUBT}; fix: run it again"
+            ));
             return;
         }
         let Ok(bytes) =
@@ -67,8 +68,7 @@ impl Service {
                 self.fetched = Some(Fetched { bytes, used });
                 format!("BACKUP {length}")
             }
-            None => "ERROR the replicas differ: a state in doubt is no backup; fix: run it again"
-                .to_owned(),
+            None => format!("ERROR the replicas differ: {DOUBT}; fix: run it again"),
         };
         let _ = reply.send(answer);
     }

@@ -32,7 +32,7 @@ impl Service {
             match delivery {
                 Delivery::Entry { index, mut bytes } => {
                     self.struck.bytes(Kind::Log, &mut bytes);
-                    if !self.entry(Index(index), &bytes) {
+                    if !self.entry(Index(index), &mut bytes) {
                         self.queue.push_front(Delivery::Entry { index, bytes });
                         return;
                     }
@@ -83,7 +83,7 @@ impl Service {
     }
 
     /// Executes one entry; false if it has to wait for a repair.
-    fn entry(&mut self, index: Index, bytes: &[u8]) -> bool {
+    fn entry(&mut self, index: Index, bytes: &mut Vec<u8>) -> bool {
         let (time_ms, body) = unstamped(bytes);
         let entry = opened(body);
         if !self.held.is_empty() && self.waits(entry.as_ref()) {
@@ -102,6 +102,9 @@ impl Service {
                 &format!("replica {}: what all items weigh had changed while nobody used it, and was counted anew", self.slot),
                 &serde_json::json!({"event": "refreshed", "replica": self.slot, "object": "log:weight"}),
             );
+        }
+        if self.votes() {
+            self.store.begin(index.0);
         }
         self.store.enter(chain, time_ms, &mut delta);
 
@@ -130,8 +133,40 @@ impl Service {
         }
         self.store.leave();
         self.note_found(&mut delta);
-        self.put_to_vote(index, done, &delta);
+        self.put_to_vote(index, std::mem::take(bytes), done, &delta);
         true
+    }
+
+    /// Whether what this process executes is voted on.
+    fn votes(&self) -> bool {
+        self.stage == Stage::Rdgx && self.is_member()
+    }
+
+    /// Runs an entry again, beside the state: what it comes to on the items as they were before it. Nothing where these are not known any
+    /// more, or where it has no requests.
+    pub(super) fn rerun(&self, index: Index) -> Option<Tuple> {
+        let bytes = &self.out.get(&index)?.entry;
+        let (time_ms, body) = unstamped(bytes);
+        let Entry {
+            origin,
+            sequence,
+            body: Body::Requests(requests),
+        } = opened(body)?
+        else {
+            return None;
+        };
+        let mut store = self.store.before(index.0, &requests)?;
+        let mut delta = Delta::default();
+        let chain = store::chained(store.head().chain, index, bytes);
+        store.enter(chain, time_ms, &mut delta);
+        let mut replies = Vec::new();
+        if store.admit(origin, sequence, &mut delta) {
+            let run = requests.iter().map(|it| store.execute(it, &mut delta));
+            replies = run.map(|reply| Digest::of(&reply)).collect();
+        }
+        store.leave();
+        let objects = store.digests(&delta);
+        Some(Tuple { objects, replies })
     }
 
     /// Remembers what had changed at rest, as it was found: the first request that touches it sees what hardware has made of it, the later
@@ -180,9 +215,12 @@ impl Service {
     fn requests(
         &mut self,
         index: Index,
-        requests: Vec<Request>,
+        mut requests: Vec<Request>,
         delta: &mut Delta,
     ) -> Vec<Vec<u8>> {
+        if let Some(request) = requests.first_mut() {
+            self.struck.bytes(Kind::Run, request.struck());
+        }
         let how = How {
             work: self.work,
             stops: self.stage == Stage::Rdg,
@@ -257,14 +295,14 @@ impl Service {
     }
 
     /// What was executed goes to the vote, or to the callers where there is none.
-    fn put_to_vote(&mut self, index: Index, done: Done, delta: &Delta) {
+    fn put_to_vote(&mut self, index: Index, entry: Vec<u8>, done: Done, delta: &Delta) {
         let Done {
             mut replies,
             own,
             recover,
         } = done;
         let groups = own.map(|own| own.groups).unwrap_or_default();
-        let votes = self.stage == Stage::Rdgx && self.is_member();
+        let votes = self.votes();
         self.reads.executed(index, self.store.head(), delta, votes);
         if self.stage < Stage::Rdgx {
             deliver(groups, Ok(replies.into_iter().map(Reply::from).collect()));
@@ -283,7 +321,12 @@ impl Service {
         if !groups.is_empty() {
             self.struck.first(Kind::Replies, &mut replies);
         }
-        self.out.insert(index, Out { replies, groups });
+        let out = Out {
+            entry,
+            replies,
+            groups,
+        };
+        self.out.insert(index, out);
         self.core.executed(index, tuple);
         if let Some(recover) = recover {
             let mut number = index.0.to_le_bytes();

@@ -13,6 +13,12 @@ use super::{
     Body, Drain, NOT_ALLOWED, SHARDS, SILENT, Service, Stage, VERIFY_PARTS, Verify, Waiting,
 };
 
+/// What a replica says that does not lead, or has just ceased to.
+pub(crate) const NOT_LEADER: &str = "ERROR not the leader";
+/// How it begins to say that the log has not taken an order.
+pub(crate) const NOT_TAKEN: &str = "ERROR the log has not taken it: ";
+/// In what it says of a replica that is to be removed, and was heard a moment ago.
+pub(crate) const HEARD: &str = "found: replica ";
 /// Objects that a status names as the ones that hold requests back.
 const HELD_SHOWN: usize = 8;
 
@@ -87,7 +93,7 @@ impl Service {
             return "DONE".to_owned();
         }
         if !self.engine.is_leader() {
-            return "ERROR not the leader".to_owned();
+            return NOT_LEADER.to_owned();
         }
         if !self.alive(to) {
             return format!("ERROR replica {} does not answer", self.slot_of(to));
@@ -100,9 +106,9 @@ impl Service {
     fn remove(&self, rest: &str, reply: oneshot::Sender<String>) {
         let refused = match self.named(rest) {
             Err(why) => why,
-            Ok(_) if !self.engine.is_leader() => "ERROR not the leader".to_owned(),
+            Ok(_) if !self.engine.is_leader() => NOT_LEADER.to_owned(),
             Ok(node) if node == self.me || self.alive(node) => format!(
-                "ERROR requirement: a replica that does not answer; found: replica {} answers; fix: stop it first",
+                "ERROR requirement: a replica that does not answer; {HEARD}{} answers; fix: stop it first",
                 self.slot_of(node)
             ),
             Ok(_) if self.members.len() <= self.size / 2 + 1 => format!(
@@ -114,7 +120,7 @@ impl Service {
                 tokio::spawn(async move {
                     let done = engine.remove(node).await;
                     let _ = reply.send(
-                        done.map_or_else(|why| format!("ERROR {why}"), |()| "DONE".to_owned()),
+                        done.map_or_else(|why| format!("{NOT_TAKEN}{why}"), |()| "DONE".to_owned()),
                     );
                 });
                 return;
@@ -264,7 +270,7 @@ impl Service {
             return;
         };
         if !self.engine.is_leader() {
-            let _ = reply.send("ERROR not the leader".to_owned());
+            let _ = reply.send(NOT_LEADER.to_owned());
             return;
         }
         let old = self

@@ -80,7 +80,14 @@ impl Service {
                     );
                 }
             }
+            Action::Rerun(index) => {
+                self.counts.reruns += 1;
+                let tuple = self.rerun(index);
+                self.core.reran(index, tuple.as_ref());
+            }
             Action::Forget(index) => {
+                let first = self.core.first_open();
+                self.store.forget(first.map_or(u64::MAX, |index| index.0));
                 self.reads.forgotten(index);
                 if let Some(out) = self.out.remove(&index) {
                     deliver(out.groups, Err("the vote took too long"));

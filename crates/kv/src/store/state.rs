@@ -7,6 +7,7 @@ use steadfast_group::state;
 
 use super::item::{ENTRY, Item, view};
 use super::reply::Said;
+use super::undo::Undo;
 use super::{Delta, Head, SHARDS, Session, Shard, Store, item_id, shard_of};
 use crate::once;
 use crate::request::KEY_MAX;
@@ -133,6 +134,7 @@ impl Store {
             .filter_map(|(id, item)| Some((item.cas()?, *id)))
             .collect();
         self.shards = shards;
+        self.undo = Undo::default();
         self.weight = self.counted();
         self.set_head(head);
         let sessions = sessions.into_iter();

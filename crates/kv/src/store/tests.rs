@@ -6,6 +6,8 @@ use crate::protocol::{Parsed, parse};
 mod meta;
 /// The same entries with one thread and with several.
 mod side_by_side;
+/// Entries that are run again, beside the state that they have led to.
+mod undo;
 
 fn run(store: &mut Store, text: &str) -> (String, Delta) {
     let Parsed::Request(_, request) = parse(text.as_bytes()) else {

@@ -276,6 +276,7 @@ impl Store {
         part.weight = self.weight;
         part.said = self.said;
         part.moved = Some(Vec::new());
+        part.undo = self.undo.part();
         part
     }
 
@@ -290,6 +291,7 @@ impl Store {
             }
         }
         self.weight.join(part.weight, before);
+        self.undo.join(part.undo);
     }
 
     fn exchange(&mut self, part: &mut Self, owner: usize, owners: usize) {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::serve::Hosts;
 use super::*;
@@ -51,6 +52,28 @@ fn a_backup_holds_what_was_voted_on_and_another_group_gets_all_of_it() {
         text(&said.stdout)
     );
     assert_eq!(old.status(1)["counts"]["repairs"], 1);
+
+    // Nor do forty faults a second keep a backup from being made.
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in (0..200)
+                .cycle()
+                .take_while(|_| !over.load(Ordering::Relaxed))
+            {
+                let at = format!("object=item:k{round} byte=0 bit=0");
+                let said = struck.ask(&format!("sf strike replica=1 {at}\r\n"));
+                assert_eq!(said, "STRUCK\r\n");
+                assert_eq!(struck.get(&format!("k{round}")), round.to_string());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let said = asked(&old, &["backup"], &file, &old.secret());
+        over.store(true, Ordering::Relaxed);
+        assert!(said.status.success(), "{}", text(&said.stderr));
+        assert!(text(&said.stdout).starts_with("202 items"));
+    });
+    assert!(old.status(1)["counts"]["repairs"].as_u64() > Some(1));
 
     // Who does not know the secret gets nothing.
     let other = old.dir.join("other");

@@ -117,3 +117,35 @@ fn the_list_of_what_is_voted_on_says_why_the_rest_is_not() {
     assert_eq!(refused.status.code(), Some(64));
     assert!(text(&refused.stderr).contains("fix:"), "{refused:?}");
 }
+
+#[test]
+fn systemd_has_nothing_to_say_about_the_unit() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/steadfast-kv@.service");
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_steadfast-kv"));
+    let folder = program.parent().unwrap().display().to_string();
+    let unit = std::fs::read_to_string(source).unwrap();
+    let unit = unit.replace("@bindir@", &folder);
+    let dir = std::env::temp_dir().join(format!("kv-unit-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let verify = |text: &str| {
+        let path = dir.join("steadfast-kv@.service");
+        std::fs::write(&path, text).unwrap();
+        let mut verify = Command::new("systemd-analyze");
+        let said = verify.args(["verify", "--man=no"]).arg(path).output();
+        // Without systemd there is nobody to ask. Other units of the machine are told of as well.
+        let said = said.map(|out| text_of_own(&out.stderr)).ok()?;
+        Some(said)
+    };
+    if let Some(said) = verify(&unit) {
+        assert_eq!(said, "");
+        let misspelt = verify(&unit.replace("WatchdogSec", "WatchdogSecs")).unwrap();
+        assert!(misspelt.contains("WatchdogSecs"), "{misspelt}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+fn text_of_own(bytes: &[u8]) -> String {
+    let said = text(bytes);
+    let own = said.lines().filter(|line| line.contains("steadfast"));
+    own.collect::<Vec<_>>().join("\n")
+}

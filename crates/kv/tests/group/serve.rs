@@ -318,6 +318,29 @@ fn replicas_started_one_by_one_found_a_group_and_a_host_that_comes_back_is_let_i
         text(&twin.stderr)
     );
     assert_eq!(hosts.connect(0).get("c"), "three");
+
+    // A replica that answers stays in the group. The leader is taken out of it as soon as it has died, by whoever leads then.
+    let leader = usize::try_from(hosts.status(0)["leader"].as_u64().unwrap()).unwrap();
+    let next = (leader + 1) % 3;
+    let remove = |replica: usize| {
+        let replica = replica.to_string();
+        admin(
+            &["remove", "--replica", &replica],
+            hosts.clients[next],
+            &secret,
+        )
+    };
+    let said = remove(next);
+    assert_eq!(said.status.code(), Some(121));
+    assert!(text(&said.stderr).contains("found: replica"), "{said:?}");
+    let pid = hosts.pid(leader).to_string();
+    let killed = Command::new("kill").args(["-9", &pid]).status();
+    assert!(killed.unwrap().success());
+    let said = remove(leader);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    hosts.wait("it is no member any more", || {
+        hosts.status(next)["members"].as_array().unwrap().len() == 2
+    });
 }
 
 /// The command, with the last of each of these flags alone.

@@ -132,6 +132,34 @@ fn what_the_struck_replica_alone_leaves_out_is_decided_too() {
     assert_eq!(hosts.connect(1).get("n"), "5");
 }
 
+/// Nothing changes at rest, so neither of the two finds anything wrong with its own: what each comes to a second time decides.
+#[test]
+fn what_one_of_them_computed_wrongly_once_is_decided_by_a_second_run() {
+    let hosts = two("computed", &[]);
+    let mut lines = [hosts.connect(0), hosts.connect(1)];
+    for asked in [0, 1] {
+        for (request, said, next) in [
+            ("set b 0 0 1\r\n0\r\n", "STORED\r\n", "1\r\n"),
+            ("append b 0 0 1\r\n1\r\n", "STORED\r\n", "12\r\n"),
+            ("delete a\r\n", "NOT_FOUND\r\n", "13\r\n"),
+            ("incr b 1\r\n", "14\r\n", "15\r\n"),
+        ] {
+            struck(&hosts, 1, "queue=run bit=1");
+            assert_eq!(lines[asked].ask(request), said, "asked {asked}");
+            // And what is made of it.
+            assert_eq!(lines[1 - asked].ask("incr b 1\r\n"), next, "asked {asked}");
+        }
+        assert_eq!([0, 1].map(|replica| lines[replica].get("b")), ["15", "15"]);
+    }
+    assert!(!hosts.heard("\"stuck\""), "{:?}", hosts.lines("stuck"));
+    for (replica, is_struck) in [(0, false), (1, true)] {
+        let counts = &hosts.status(replica)["counts"];
+        assert!(counts["reruns"].as_u64() >= Some(6), "{counts}");
+        assert_eq!(counts["repairs"] != 0, is_struck, "{counts}");
+        assert_eq!(counts["refused"], 0, "{counts}");
+    }
+}
+
 #[test]
 fn what_was_not_compared_is_said() {
     let mut hosts = Hosts::new("missing", &["--scrub", "0"]);

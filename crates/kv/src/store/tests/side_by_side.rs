@@ -5,7 +5,7 @@ use steadfast_crosscheck::Index;
 use super::*;
 
 /// Requests of an entry, from a few numbers: every command, few keys, so that many meet.
-fn entry(seed: &mut u64, requests: usize) -> Vec<Request> {
+pub(super) fn entry(seed: &mut u64, requests: usize) -> Vec<Request> {
     let mut draw = |below: u64| {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (*seed >> 33) % below
@@ -53,7 +53,12 @@ fn entry(seed: &mut u64, requests: usize) -> Vec<Request> {
 }
 
 /// What a replica tells the others of an entry, and its clients.
-fn executed(store: &mut Store, workers: &mut Workers, requests: &[Request], at: u64) -> String {
+pub(super) fn executed(
+    store: &mut Store,
+    workers: &mut Workers,
+    requests: &[Request],
+    at: u64,
+) -> String {
     let mut delta = Delta::default();
     let chain = chained(store.head().chain, Index(at), &at.to_le_bytes());
     store.enter(chain, at * 150, &mut delta);
