@@ -114,7 +114,7 @@ fn it_is_silent_while_the_program_writes() {
     let mut both = Both::start_with(&site, &site, &address, &address, &["--scrub", "1000"]);
     let began = Instant::now();
     let mut done = 0;
-    while !has_scrubbed(&both) || done < 10 {
+    while done < 10 || !has_scrubbed(&both) {
         assert!(began.elapsed() < LIMIT, "no scrubber comes by");
         for _ in 0..5 {
             let answer = both.ask(
