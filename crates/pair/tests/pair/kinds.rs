@@ -221,7 +221,7 @@ fn fio_finds_what_it_has_written() {
     let dir = seed("fio");
     for engine in ["psync", "pvsync --direct=1", "sync"] {
         let command = format!(
-            "fio --name=v --filename=f --size=512k --rw=randrw --bsrange=512-12k --verify=crc32c --thread --fsync=16 --randseed=7 \
+            "fio --name=v --filename=f --size=256k --rw=randrw --bsrange=512-12k --verify=crc32c --thread --fsync=16 --randseed=7 \
              --output-format=terse --ioengine={engine}"
         );
         let site = Site {
