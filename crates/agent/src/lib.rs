@@ -87,8 +87,8 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0121,
-        "in a pair: mapping a protected file, or any file shared and writable",
-        "pages that come by a mapping are not compared; fix: configure the program to read and write (sqlite3: PRAGMA mmap_size=0 and no WAL)",
+        "in a pair: mapping a protected file to run or change it, or any file shared and writable",
+        "pages that come by a mapping are not compared, and what is stored there is in no ledger; fix: configure the program to read and write (sqlite3: PRAGMA locking_mode=EXCLUSIVE before WAL)",
     ),
     (
         0x8000_0123,
@@ -109,6 +109,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         0x8000_0127,
         "in a pair: a file or directory that comes by a message (SCM_RIGHTS)",
         "the process that gets it does not know its name; fix: configure the program to open it where it is read",
+    ),
+    (
+        0x8000_0128,
+        "in a pair: a write to a part of a page that cannot be read",
+        "nobody could say whether the rest of the page is right; fix: steadfast pair verify on both sites, or start the site as a user who may read the file",
     ),
     (
         0x8000_0108,

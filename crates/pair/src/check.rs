@@ -16,7 +16,7 @@ use crate::tls::Security;
 
 /// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
 const NOT_PROTECTED: [&str; 3] = [
-    "mapped protected files are refused when the program asks for them",
+    "protected files are not mapped: who would map one to read it is told that there are no mappings, and who would change it is refused",
     "errors of processor and memory that come each time stop both programs; passing ones are repaired",
     "a page that the page cache still holds is not read from the disk: the scrubber finds its error when it comes by (--scrub)",
 ];

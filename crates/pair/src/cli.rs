@@ -230,6 +230,9 @@ pub(crate) struct Verify {
     /// Directory of the ledger
     #[arg(long, value_name = "DIR")]
     pub(crate) ledger: PathBuf,
+    /// Older copies of the files: a page that is wrong is taken from there, if the ledger vouches for what the copy has
+    #[arg(long, value_name = "DIR")]
+    pub(crate) restore_from: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

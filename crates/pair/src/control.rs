@@ -144,16 +144,21 @@ pub(crate) fn follow() -> PairError {
     }
 }
 
-/// For the link.
-pub(crate) fn encode(unread: &[Unread]) -> Vec<(i32, Option<String>)> {
+/// For the link: of each process, by the strand that it is at, of each descriptor.
+pub(crate) type Encoded = Vec<(u64, Vec<(i32, Option<String>)>)>;
+
+pub(crate) fn encode(unread: &[(u64, Vec<Unread>)]) -> Encoded {
     let one = |(fd, bytes): &Unread| (*fd, bytes.as_deref().map(hex));
-    unread.iter().map(one).collect()
+    let of = |(strand, all): &(u64, Vec<Unread>)| (*strand, all.iter().map(one).collect());
+    unread.iter().map(of).collect()
 }
 
-pub(crate) fn decode(told: &[(i32, Option<String>)]) -> io::Result<Vec<Unread>> {
+pub(crate) fn decode(told: &Encoded) -> io::Result<Vec<(u64, Vec<Unread>)>> {
     let one = |(fd, text): &(i32, Option<String>)| {
         let bytes = text.as_deref().map(unhex).transpose()?;
         Ok((*fd, bytes))
     };
-    told.iter().map(one).collect()
+    told.iter()
+        .map(|(strand, all)| Ok((*strand, all.iter().map(one).collect::<io::Result<_>>()?)))
+        .collect()
 }

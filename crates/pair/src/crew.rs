@@ -13,18 +13,18 @@
 //!  1. Frames of one strand are taken in the order in which they came.
 //!  2. A process that fails ends the program: nothing of it goes on without one of its parts.
 //!
-//! Not covered: re-runs, joining and changes of roles with more than one process (docs/concepts/pair.md).
+//! Not covered: re-runs and joining with more than one process (docs/concepts/pair.md).
 
 mod lives;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{
-    CLASSES, End, Part, Place, Question, Sent, Site, Spins, Step, Told, Watch,
+    CLASSES, End, Part, Place, Question, Sent, Silence, Site, Spins, Step, Told, Unread, Watch,
 };
 
 use crate::alone;
@@ -84,6 +84,9 @@ pub(crate) struct Strand {
     watch: Mutex<Watch>,
     /// Primary: the newest read, which nobody may have compared.
     unchecked: Mutex<Option<(u64, Step)>>,
+    /// It has been asked to stand between two events; and it does, before this one.
+    halts: AtomicBool,
+    stands: AtomicU64,
 }
 
 impl Strand {
@@ -99,6 +102,8 @@ impl Strand {
             over: Mutex::default(),
             watch: Mutex::new(Watch::new(spins_after)),
             unchecked: Mutex::default(),
+            halts: AtomicBool::new(false),
+            stands: AtomicU64::new(0),
         })
     }
 
@@ -184,6 +189,10 @@ pub(crate) struct Crew {
     announced: AtomicBool,
     /// Connections that these have gone on with, and that they have lost.
     carried: Mutex<(u32, u32)>,
+    /// Primary: all are to stand, since the program is handed over.
+    halt: AtomicBool,
+    /// Secondary: by strand, what the primary has handed over of its clients' bytes.
+    unread: Mutex<HashMap<u64, Vec<Unread>>>,
     asks: Outbox<(Arc<Strand>, Question)>,
     asked: Mutex<Inbox<(Arc<Strand>, Question)>>,
 }
@@ -210,6 +219,8 @@ impl Crew {
             yet_to_set_up: AtomicU32::new(0),
             announced: AtomicBool::new(false),
             carried: Mutex::default(),
+            halt: AtomicBool::new(false),
+            unread: Mutex::default(),
             asks,
             asked: Mutex::new(asked),
         })
@@ -224,7 +235,7 @@ impl Crew {
         self.alive.load(Ordering::SeqCst)
     }
 
-    /// Why what is done with one process as it was started cannot be done now.
+    /// Why no site can join the program now.
     pub(crate) fn is_one(&self) -> Result<(), String> {
         if self.others() > 0 {
             return Err("the program has more than one process".into());
@@ -463,7 +474,10 @@ impl Crew {
                         }
                     };
                     let mut files = self.files_of(strand);
-                    let durable = match files.follow((strand.table, place.strand), &step) {
+                    let followed = files
+                        .fails(strand.table, &step)
+                        .and_then(|()| files.follow((strand.table, place.strand), &step));
+                    let durable = match followed {
                         Ok(durable) => durable,
                         Err(error) => return self.stop(error.into()),
                     };
@@ -572,6 +586,61 @@ impl Crew {
             }
         }
         Ok(())
+    }
+
+    // ---- handover ----
+
+    /// Primary: whether all processes beside the first one stand between two events.
+    pub(crate) fn stand(&self) -> bool {
+        self.halt.store(true, Ordering::SeqCst);
+        let stands = |strand: &&Arc<Strand>| strand.stands.load(Ordering::SeqCst) > 0;
+        let standing = self.known().iter().filter(stands).count();
+        u32::try_from(standing) == Ok(self.others())
+    }
+
+    /// Primary: they go on.
+    pub(crate) fn stand_no_more(&self) {
+        self.halt.store(false, Ordering::SeqCst);
+    }
+
+    /// Primary, all standing: whether the other site could lead them, and has done the same events.
+    pub(crate) fn may_be_led(&self, limit: Duration) -> Result<(), String> {
+        for strand in self.others_standing() {
+            strand.site.may_be_led()?;
+            let event = strand.stands.load(Ordering::SeqCst);
+            if !strand.site.is_even(event, limit) {
+                return Err("the other site does not come to where this one is".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Primary, all standing: their connections fall silent; by strand, what has come and was not read.
+    pub(crate) fn hush(
+        &self,
+        silent: &mut Vec<Silence>,
+    ) -> std::io::Result<Vec<(u64, Vec<Unread>)>> {
+        let mut all = Vec::new();
+        for strand in self.others_standing() {
+            let (silence, unread) = strand.site.hush()?;
+            silent.push(silence);
+            all.push((strand.site.strand(), unread));
+        }
+        Ok(all)
+    }
+
+    fn others_standing(&self) -> Vec<Arc<Strand>> {
+        let mut all = self.known();
+        all.retain(|strand| !Arc::ptr_eq(strand, &self.first));
+        all
+    }
+
+    /// Secondary: what was handed over, of which the first process gets its own at once.
+    pub(crate) fn take_unread(&self, all: &[(u64, Vec<Unread>)]) -> Vec<Unread> {
+        let mut own: HashMap<_, _> = all.iter().cloned().collect();
+        let first = own.remove(&self.first.site.strand()).unwrap_or_default();
+        *locked(&self.unread) = own;
+        first
     }
 
     // ---- take-over ----

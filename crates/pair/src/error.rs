@@ -86,7 +86,9 @@ impl PairError {
             self,
             Self::Leaves(_)
                 | Self::Ledger(_)
-                | Self::Follow(FollowError::Ledger(_) | FollowError::Held(_))
+                | Self::Follow(
+                    FollowError::Ledger(_) | FollowError::Held(_) | FollowError::Disk { .. }
+                )
         )
     }
 
@@ -101,7 +103,7 @@ impl Advise for PairError {
         match self {
             Self::NotFound { .. } => Own::NotFound,
             Self::Launch(error) => error.exit(),
-            Self::Follow(FollowError::Wrong(_))
+            Self::Follow(FollowError::Wrong(_) | FollowError::Disk { .. })
             | Self::Stopped(_)
             | Self::Spins { .. }
             | Self::Leaves(_)
@@ -173,6 +175,9 @@ impl Advise for PairError {
             ),
             Self::Follow(FollowError::Wrong(_)) | Self::Stopped(_) | Self::Leaves(_) => {
                 Remedy::new("steadfast pair verify on both sites")
+            }
+            Self::Follow(FollowError::Disk { .. }) => {
+                Remedy::new("replace the disk; then steadfast pair join gives this site its files")
             }
             Self::Bug(_) => Remedy::new("report this with the program and its arguments"),
             _ => return None,

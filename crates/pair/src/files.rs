@@ -29,6 +29,12 @@ pub(crate) enum FollowError {
         "the map that holds acknowledgements back has to be free for a pair, and the kernel refuses it"
     )]
     Held(#[from] std::io::Error),
+    /// The primary's, at an event of which the other site has not heard.
+    #[error("its disk has failed, at {}", .path.display())]
+    Disk {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{}: {what} is not followed by the ledger", .path.display())]
     Unsupported { path: PathBuf, what: &'static str },
     #[error("{}: it was changed by somebody else: {found} bytes at open, {expected} in the ledger", .path.display())]
@@ -140,6 +146,25 @@ impl Files {
 
     pub(crate) fn is_protected(&self, path: &Path) -> bool {
         self.data.iter().any(|data| path.starts_with(data))
+    }
+
+    /// Primary: whether its disk has failed at this event. The other site has what the program asks for, and has not heard of it yet.
+    pub(crate) fn fails(&self, table: u64, step: &Step) -> Result<(), FollowError> {
+        let Some(note) = step.note().filter(|note| note.protected) else {
+            return Ok(());
+        };
+        let by_descriptor = matches!(
+            note.kind,
+            Kind::Read | Kind::Write | Kind::Sync | Kind::Truncate | Kind::Allocate
+        );
+        match failure(step.ret()).filter(|_| by_descriptor) {
+            None => Ok(()),
+            Some(source) => {
+                let at = self.at(table, note.fd);
+                let path = at.map_or_else(PathBuf::new, |at| at.path);
+                Err(FollowError::Disk { path, source })
+            }
+        }
     }
 
     /// Takes the next event in. Whether the ledger has to be on its disk ([`Ledger::flush`]) before anybody hears
@@ -333,6 +358,13 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// What a call on an open file returns where its disk has failed: an error of the device, or a file system that takes no more writes after one
+/// (`errors=remount-ro`, ext4(5)).
+pub(crate) fn failure(ret: i64) -> Option<std::io::Error> {
+    let errno = i32::try_from(-ret).ok()?;
+    matches!(errno, libc::EIO | libc::EROFS).then(|| std::io::Error::from_raw_os_error(errno))
 }
 
 fn pages(offset: u64, len: u64) -> u64 {

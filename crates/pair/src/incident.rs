@@ -36,6 +36,42 @@ pub(crate) struct Incident {
     pub(crate) pause_us: u64,
 }
 
+/// A page that is about to be put right: by which event it was found, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sighting<'a> {
+    pub(crate) event: u64,
+    pub(crate) found: Found,
+    pub(crate) path: &'a Path,
+    pub(crate) page: u64,
+}
+
+impl Sighting<'_> {
+    /// What the disk of a site had, and what is right. `agrees`: the site whose page the ledger vouches for.
+    pub(crate) fn repaired(
+        &self,
+        disk_of: char,
+        agrees: char,
+        (wrong, right): (&[u8], &[u8]),
+        on_device: bool,
+    ) -> Incident {
+        let (bits, first_bit) = bits(wrong, right);
+        Incident {
+            event: self.event,
+            found: self.found,
+            path: self.path.display().to_string(),
+            page: self.page,
+            disk_of,
+            bits,
+            first_bit,
+            ledger_agrees_with: agrees,
+            pages_repaired: 1,
+            memory_pages: 0,
+            on_device,
+            pause_us: 0,
+        }
+    }
+}
+
 impl Incident {
     pub(crate) fn line(&self) -> String {
         let name = Path::new(&self.path).file_name().map_or_else(
@@ -124,7 +160,7 @@ fn record<T: Serialize>(what: &T, events: Option<&Path>) {
 }
 
 /// How many bits differ, and the first.
-pub(crate) fn bits(a: &[u8], b: &[u8]) -> (u32, Option<u32>) {
+fn bits(a: &[u8], b: &[u8]) -> (u32, Option<u32>) {
     let mut count = 0;
     let mut first = None;
     for at in 0..a.len().max(b.len()) {

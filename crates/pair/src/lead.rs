@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, News, Part, Place, Site, Step};
+use steadfast_replica::site::{End, News, Part, Place, Silence, Site, Step, Unread};
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address, Word};
@@ -223,6 +223,7 @@ impl Leading<'_> {
                 shared: &flags,
                 board: &board,
                 rate,
+                unreadable: Mutex::default(),
             };
             scrubber.run(|suspect| drop(to.say(Tag::Suspect, &suspect)));
         });
@@ -334,8 +335,11 @@ impl Leading<'_> {
     }
 
     fn grow(&self, news: News) -> Result<(), PairError> {
-        let grown = self.crew.grow(self.crew.first(), news);
-        grown.map(drop).map_err(PairError::Stopped)
+        self.grown(news).map_err(PairError::Stopped)
+    }
+
+    fn grown(&self, news: News) -> Result<(), String> {
+        self.crew.grow(self.crew.first(), news).map(drop)
     }
 
     /// Before the witness is asked: what the program was about to get, and nobody has compared, has to be as the ledger has it. A
@@ -397,17 +401,36 @@ impl Leading<'_> {
                     .into(),
             );
         }
-        self.crew.is_one()?;
-        let event = self.site.pause(HALT)?;
-        let tried = self.give_away(event, sender, shared);
+        if order.what == What::Switch {
+            self.crew.is_one().map_err(|why| {
+                format!("{why}, and this site could not join it afterwards. Detach it: the other one leads then")
+            })?;
+        }
+        let tried = self
+            .stand()
+            .and_then(|event| self.give_away(event, sender, shared));
         if tried.is_err() {
+            self.crew.stand_no_more();
             self.site.go_on_paused()?;
         }
         tried
     }
 
-    /// The program stands at `event`.
-    fn give_away(&mut self, event: u64, sender: &Sender, shared: &Shared) -> Result<(), String> {
+    /// All processes stand between two events: the first one's. Or why not, and they are on their way still.
+    fn stand(&self) -> Result<u64, String> {
+        let event = self.site.pause(HALT, |news| self.grown(news))?;
+        let deadline = Instant::now() + HALT;
+        while !self.crew.stand() {
+            if Instant::now() > deadline {
+                return Err("the program does not come to a halt in all its processes".into());
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(event)
+    }
+
+    /// The program stands at `event`, and the other site has done the same.
+    fn is_even(&self, event: u64, shared: &Shared) -> Result<(), String> {
         self.site.may_be_led()?;
         let even = || shared.followed() + 1 >= event && self.site.is_even(event, HALT);
         let deadline = Instant::now() + HALT;
@@ -416,17 +439,21 @@ impl Leading<'_> {
                 return Err("the other site does not come to where this one is".into());
             }
         }
+        self.crew.may_be_led(HALT)
+    }
+
+    /// The program stands at `event`.
+    fn give_away(&mut self, event: u64, sender: &Sender, shared: &Shared) -> Result<(), String> {
+        self.is_even(event, shared)?;
         // What comes from here on is acknowledged by nobody.
         if let Some(address) = &mut self.address {
             address.give_up();
         }
-        let mut silence = None;
+        let mut silent = Vec::new();
         let tried = self
-            .site
-            .hush()
+            .hush(&mut silent)
             .map_err(|error| format!("its connections cannot be handed over: {error}"))
-            .and_then(|(silent, unread)| {
-                silence = Some(silent);
+            .and_then(|unread| {
                 self.gave_away = true;
                 sender
                     .expect_within(TAKES_OVER)
@@ -448,12 +475,11 @@ impl Leading<'_> {
         if tried.is_ok() {
             // While its connections say nothing.
             self.site.kill();
+            self.crew.end();
             shared.lose();
             return Ok(());
         }
-        if let Some(silence) = silence {
-            silence.end();
-        }
+        silent.into_iter().for_each(Silence::end);
         let lost_after = Duration::from_millis(self.side.lost_after);
         let _ = sender.expect_within(lost_after);
         if let Some(address) = &mut self.address {
@@ -461,6 +487,15 @@ impl Leading<'_> {
             address.announce();
         }
         tried
+    }
+
+    /// Connections of all processes fall silent. By strand, what has come and nobody has read.
+    fn hush(&self, silent: &mut Vec<Silence>) -> std::io::Result<Vec<(u64, Vec<Unread>)>> {
+        let (silence, unread) = self.site.hush()?;
+        silent.push(silence);
+        let mut all = self.crew.hush(silent)?;
+        all.push((self.site.strand(), unread));
+        Ok(all)
     }
 
     fn say_farewell(&self, end: &End, sender: &Sender, shared: &Shared, place: &Place) {
@@ -532,9 +567,7 @@ impl Leading<'_> {
             let Some(candidate) = door.candidate() else {
                 continue;
             };
-            let site = Arc::clone(&self.site);
-            let halted = self.crew.is_one().and_then(|()| site.pause(HALT));
-            let Err(why) = halted.map(drop) else {
+            let Err(why) = self.is_one_and_stands() else {
                 shared.hand_on();
                 carrier.join().expect("the relay does not panic");
                 if let Some(error) = shared.stopped() {
@@ -587,6 +620,17 @@ impl Leading<'_> {
             greeting: &self.greeting,
             security: &self.security,
         }
+    }
+
+    /// A program of one process, which stands; it may have made another one until then.
+    fn is_one_and_stands(&self) -> Result<(), String> {
+        self.crew.is_one()?;
+        self.site.pause(HALT, |news| self.grown(news))?;
+        let one = self.crew.is_one();
+        if one.is_err() {
+            self.site.go_on_paused()?;
+        }
+        one
     }
 
     /// The program stands, and nobody relays. It goes on in any case.

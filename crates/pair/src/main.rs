@@ -49,6 +49,7 @@ mod stage;
 mod status;
 mod tls;
 mod turns;
+mod verify;
 mod witness;
 
 use std::os::unix::process::CommandExt;
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
         Command::Switch(order) => control::ask(order, What::Switch),
         Command::Detach(order) => control::ask(order, What::Detach),
         Command::Check(side) => check::run(side),
-        Command::Verify(verify) => verify_at_rest(verify),
+        Command::Verify(options) => verify::run(options),
         Command::Status(options) => status::show(options),
         Command::Top(options) => status::top(options),
         Command::Demo(options) => demo::run(options),
@@ -187,33 +188,4 @@ fn status(end: End) -> Result<u8, PairError> {
         End::Refused(what, fix) => Err(PairError::Unsupported(what, fix)),
         End::Failed(what) => Err(PairError::Bug(what)),
     }
-}
-
-fn verify_at_rest(verify: &cli::Verify) -> Result<u8, PairError> {
-    // Opening makes one where there is none, and that would agree with everything.
-    let path = verify.ledger.join("ledger");
-    std::fs::metadata(&path).map_err(|source| PairError::Directory { path, source })?;
-    page::choose(ledger::Ledger::made_by(&verify.ledger));
-    let ledger = ledger::Ledger::open(&verify.ledger)?;
-    let (mut files, mut wrong) = (0, 0);
-    for (path, _) in ledger.names() {
-        files += 1;
-        match ledger.verify(path) {
-            Ok(pages) => {
-                wrong += pages.len();
-                for page in pages {
-                    println!(
-                        "{}: page {page} is not as the ledger has it",
-                        path.display()
-                    );
-                }
-            }
-            Err(error) => {
-                wrong += 1;
-                println!("{}: {error}", path.display());
-            }
-        }
-    }
-    println!("{files} files, {wrong} differences");
-    Ok(u8::from(wrong > 0))
 }

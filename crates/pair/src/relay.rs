@@ -65,7 +65,10 @@ pub(crate) fn send_steps(
         // Held until the ledger is on its disk: `take` asks for it before it says that an event is done. Both sites'
         // disks and ledgers are written at the same time.
         let mut files = files.lock().expect("no panic under it");
-        let durable = match files.follow((0, place.strand), &step) {
+        let followed = files
+            .fails(0, &step)
+            .and_then(|()| files.follow((0, place.strand), &step));
+        let durable = match followed {
             Ok(durable) => durable,
             Err(error) => {
                 shared.stop(error.into());
@@ -200,7 +203,7 @@ pub(crate) fn take(
                         release(&mut gate);
                         Tell::Done
                     }
-                    ask => tell(crew, files, ask),
+                    ask => tell(crew, files, shared, ask),
                 };
                 if matches!(told, Tell::Busy) {
                     release(&mut gate);
@@ -288,8 +291,13 @@ fn is_wait(files: &Mutex<Files>, nr: u32, first: u64) -> bool {
     }
 }
 
-/// Answers the secondary, which arbitrates.
-fn tell(crew: &Crew, files: &Mutex<Files>, ask: Ask) -> Tell {
+/// Answers the secondary, which arbitrates. A disk that cannot be read or repaired has this site leave the program to that one.
+fn tell(crew: &Crew, files: &Mutex<Files>, shared: &Shared, ask: Ask) -> Tell {
+    let failed = |path: &Path, error: &std::io::Error| {
+        let why = format!("its disk has failed, at {}: {error}", path.display());
+        shared.stop(PairError::Leaves(why));
+        Tell::Failed(error.to_string())
+    };
     let done = |result: std::io::Result<()>| {
         result.map_or_else(|error| Tell::Failed(error.to_string()), |()| Tell::Done)
     };
@@ -315,7 +323,7 @@ fn tell(crew: &Crew, files: &Mutex<Files>, ask: Ask) -> Tell {
                         .map(|digest| format!("{digest:032x}"))
                         .collect(),
                 },
-                Err(error) => Tell::Failed(error.to_string()),
+                Err(error) => failed(&path, &error),
             }
         }
         Ask::Repair { path, page, bytes } => {
@@ -336,7 +344,8 @@ fn tell(crew: &Crew, files: &Mutex<Files>, ask: Ask) -> Tell {
                     "the primary's ledger does not vouch for the secondary's page".into(),
                 );
             }
-            done(crate::disk::put_page(&path, page, &bytes))
+            crate::disk::put_page(&path, page, &bytes)
+                .map_or_else(|error| failed(&path, &error), |()| Tell::Done)
         }
         Ask::Mend { path, page, digest } => {
             let path = PathBuf::from(path);

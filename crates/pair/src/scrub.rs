@@ -50,6 +50,8 @@ pub(crate) struct Scrubber<'a> {
     pub(crate) board: &'a Board,
     /// MiB a second.
     pub(crate) rate: u32,
+    /// Pieces of files that were told to be unreadable.
+    pub(crate) unreadable: Mutex<HashSet<(PathBuf, u64)>>,
 }
 
 impl Scrubber<'_> {
@@ -123,9 +125,15 @@ impl Scrubber<'_> {
 
     /// Pages of which the device gives none of the digests that they may have.
     fn differing(&self, path: &Path, first: u64, count: u64) -> HashSet<u64> {
-        let Ok(bytes) = crate::disk::pages_on_device(path, first, count) else {
-            // What is gone by now, or cannot be read, the program or the next round meets.
-            return HashSet::new();
+        let bytes = match crate::disk::pages_on_device(path, first, count) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // What is gone by now the next round does not meet.
+                if error.raw_os_error() == Some(libc::EIO) {
+                    self.tell_unreadable(path, first, count, &error);
+                }
+                return HashSet::new();
+            }
         };
         let files = self.files.lock().expect("no panic under it");
         let Some(id) = files.ledger.id(path) else {
@@ -140,6 +148,18 @@ impl Scrubber<'_> {
                 !accepted.is_empty() && !accepted.contains(&digest)
             })
             .collect()
+    }
+
+    /// Once: it is there in the next round as well.
+    fn tell_unreadable(&self, path: &Path, first: u64, count: u64, error: &std::io::Error) {
+        let mut told = self.unreadable.lock().expect("no panic under it");
+        if told.insert((path.to_path_buf(), first)) {
+            eprintln!(
+                "steadfast pair: scrubber: {}, pages {first} to {} of this site's disk cannot be read: {error}",
+                path.display(),
+                first + count - 1
+            );
+        }
     }
 
     fn stays(&self, path: &Path, page: u64) -> bool {

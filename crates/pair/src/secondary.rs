@@ -226,6 +226,7 @@ impl Follower<'_> {
                     shared: &shared,
                     board: &board,
                     rate,
+                    unreadable: Mutex::default(),
                 };
                 scrubber.run(|suspect| drop(suspected.send(suspect)));
             })
@@ -312,11 +313,11 @@ impl Follower<'_> {
 /// The primary is lost, or has handed its program over, and this site is the one that goes on: its program leads from here.
 fn lead(
     mut leading: Leading<'_>,
-    handed: Option<(Vec<Unread>, Arc<Sender>)>,
+    handed: Option<(Vec<(u64, Vec<Unread>)>, Arc<Sender>)>,
 ) -> Result<Outcome, PairError> {
     let began = Instant::now();
     let unread = match &handed {
-        Some((unread, _)) => unread.clone(),
+        Some((unread, _)) => leading.crew.take_unread(unread),
         None => {
             let files = leading.files.lock().expect("no panic under it");
             files.clients.lines.unread()
@@ -341,6 +342,7 @@ fn lead(
         .lead(
             &first.end_of_log(),
             &unread,
+            Duration::from_secs(leading.side.spins_after),
             || crew.announce(announce),
             |news| crew.grow(first, news),
         )
@@ -454,10 +456,7 @@ fn take(
             }
             Tag::Dispute => hand_over(&frame, disputed, shared),
             Tag::Handover => {
-                match frame
-                    .parse()
-                    .and_then(|told: Vec<_>| control::decode(&told))
-                {
+                match frame.parse().and_then(|told| control::decode(&told)) {
                     Ok(unread) => shared.hand_over(unread),
                     Err(error) => shared.stop(PairError::Link(error)),
                 }

@@ -43,8 +43,8 @@ pub(crate) struct Shared {
     /// ... since it cannot go on.
     pub(crate) unable: AtomicBool,
     pub(crate) leads: AtomicBool,
-    /// Secondary: it is to lead, with these bytes of its clients'.
-    handed: Mutex<Option<Vec<Unread>>>,
+    /// Secondary: it is to lead, with these bytes of its clients', by strand.
+    handed: Mutex<Option<Vec<(u64, Vec<Unread>)>>>,
     why: Mutex<Option<PairError>>,
 }
 
@@ -121,7 +121,7 @@ impl Shared {
         self.leads.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn hand_over(&self, unread: Vec<Unread>) {
+    pub(crate) fn hand_over(&self, unread: Vec<(u64, Vec<Unread>)>) {
         *self.handed.lock().expect("no panic under it") = Some(unread);
     }
 
@@ -129,7 +129,7 @@ impl Shared {
         self.handed.lock().expect("no panic under it").is_some()
     }
 
-    pub(crate) fn handed_over(&self) -> Option<Vec<Unread>> {
+    pub(crate) fn handed_over(&self) -> Option<Vec<(u64, Vec<Unread>)>> {
         self.handed.lock().expect("no panic under it").take()
     }
 

@@ -26,7 +26,7 @@ mod rerun;
 mod spin;
 mod step;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
@@ -80,6 +80,10 @@ const COMPUTES: Duration = Duration::from_secs(600);
 const SLEEP: Duration = Duration::from_millis(50);
 const RPC_READ: u32 = 32;
 const RPC_DIFFERS: u32 = 33;
+const RPC_PAGE: u32 = 34;
+/// `SF_NR_PAIR_UNREAD` (abi.h).
+const NR_UNREAD: u32 = 0x8000_0128;
+const PAGE: u64 = 4096;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -366,6 +370,13 @@ impl Site {
                     let plan = self.plan_site(arg[0]);
                     self.give(&plan, arg[4]);
                 }
+                Some(Ok((RPC_PAGE, arg))) => match self.page_of(number(arg[0]), arg[1]) {
+                    Ok(page) => self.give(&page, arg[4]),
+                    Err(error) => {
+                        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                        self.group().answer(-i64::from(errno));
+                    }
+                },
                 Some(Ok((RPC_READ, arg))) => {
                     return Some(News::Question(Question::Read {
                         seq: arg[0],
@@ -459,7 +470,15 @@ impl Site {
                     .note
                     .split_once("; fix: ")
                     .unwrap_or((&row.note, "run the program without steadfast pair"));
-                Some(End::Refused(format!("{}: {why}", row.name), fix.to_owned()))
+                let which = if nr == NR_UNREAD {
+                    self.unread(value)
+                } else {
+                    String::new()
+                };
+                Some(End::Refused(
+                    format!("{}{which}: {why}", row.name),
+                    fix.to_owned(),
+                ))
             }
             end::BUG => Some(End::Failed(format!(
                 "the agent failed its own check at line {nr}"
@@ -473,6 +492,29 @@ impl Site {
                 _ => None,
             },
         }
+    }
+
+    fn path_of(&self, fd: i32) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{fd}", self.pid))
+    }
+
+    /// A page of what a descriptor of the program names; shorter at the end of the file.
+    fn page_of(&self, fd: i32, page: u64) -> std::io::Result<Vec<u8>> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut file = std::fs::File::open(self.path_of(fd))?;
+        file.seek(SeekFrom::Start(page * PAGE))?;
+        let mut bytes = Vec::new();
+        file.take(PAGE).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Which file the program was about to write to, and why it cannot be read.
+    fn unread(&self, value: u64) -> String {
+        let fd = number(self.group().get64(at!(end_arg)));
+        let path = std::fs::read_link(self.path_of(fd)).unwrap_or_default();
+        let errno = i32::try_from(-value.cast_signed()).unwrap_or(0);
+        let why = std::io::Error::from_raw_os_error(errno);
+        format!(" ({}: {why})", path.display())
     }
 
     /// Answers the agent: 0 has it make the read again, or says that the call may end so.
@@ -561,8 +603,8 @@ impl Site {
 
     /// Secondary whose primary is lost: has the program lead, from the event at `place` on, of which the log holds
     /// nothing. No relay may run. `grow` takes processes that it makes until then, and says where the log ends. `announce` is called when its connections are set up, and before they speak: an answer to
-    /// what they say has to come here. `unread`: what the primary has handed over of its clients' bytes. Connections that
-    /// the program goes on with, and those that it has lost.
+    /// what they say has to come here. `unread`: what the primary has handed over of its clients' bytes. `spins_after`: for how long it may
+    /// stand still, if that is shorter than it is waited for anyway. Connections that the program goes on with, and those that it has lost.
     ///
     /// # Errors
     /// When it cannot: why.
@@ -570,12 +612,13 @@ impl Site {
         &self,
         place: &Place,
         unread: &[Unread],
+        spins_after: Duration,
         announce: impl FnOnce(),
         mut grow: impl FnMut(News) -> Result<Place, String>,
     ) -> Result<(u32, u32), String> {
         // What the log holds is done first.
         let mut place = *place;
-        let mut catches_up = CatchUp::new();
+        let mut catches_up = CatchUp::new(spins_after);
         loop {
             match self.news(Duration::from_millis(5)) {
                 Some(News::Question(_)) => return Err(
@@ -688,14 +731,21 @@ struct CatchUp {
     at: (u64, u64),
     since: Instant,
     used: u64,
+    limit: Duration,
 }
 
 impl CatchUp {
-    fn new() -> Self {
+    fn new(spins_after: Duration) -> Self {
+        let limit = if spins_after.is_zero() {
+            CATCH_UP
+        } else {
+            CATCH_UP.min(spins_after)
+        };
         Self {
             at: (0, 0),
             since: Instant::now(),
             used: 0,
+            limit,
         }
     }
 
@@ -706,11 +756,12 @@ impl CatchUp {
             (self.at, self.since, self.used) = (at, Instant::now(), used);
         }
         let (waited, left) = (self.since.elapsed(), all.saturating_sub(at.1));
-        let computes = used.saturating_sub(self.used) > 1_000_000_000;
-        if waited > CATCH_UP && !computes {
+        // A twentieth of the time: of a host with more to do than this it gets as much.
+        let computes = u128::from(used.saturating_sub(self.used)) > self.limit.as_nanos() / 20;
+        if waited > self.limit && !computes {
             Err(format!(
                 "its program has {left} events of the log left, and has done nothing for {} s",
-                CATCH_UP.as_secs()
+                self.limit.as_secs()
             ))
         } else if waited > COMPUTES {
             Err(format!(
@@ -735,6 +786,9 @@ fn led(answer: Option<i64>) -> Result<(), String> {
             "the program has made more settings of its process than are kept for a take-over"
                 .into(),
         ),
+        Some(-11) => {
+            Err("its kernel has just done what the log does not hold yet: ask again".into())
+        }
         _ => Err("its program does not answer".into()),
     }
 }

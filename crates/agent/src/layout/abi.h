@@ -401,6 +401,7 @@ enum sf_rpc {
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
+	SF_RPC_PAIR_PAGE, /* primary: page a1 of what descriptor a0 names, at a4 of the payload; its length, or the errno */
 	SF_EXEC_BARE = 1, /* an answer: the new program runs unprotected, as --unprotected says */
 	SF_RPC_STRUCK = -4096, /* the answer when question and sum differ: no errno */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
@@ -555,6 +556,7 @@ struct sf_traps {
 #define SF_NR_PAIR_WRITE 0x80000124u /* ... a write of more than 64 MiB at once */
 #define SF_NR_PAIR_TRUNCATE 0x80000126u /* ... truncate(2) by name, to a part of a page */
 #define SF_NR_PAIR_HANDED 0x80000127u /* ... a file that comes by a message (SCM_RIGHTS) */
+#define SF_NR_PAIR_UNREAD 0x80000128u /* ... a write to a part of a page that cannot be read; end_value is why */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
 #define SF_NR_SPAWN_NUMBERS 0x80000109u /* a child where replicas have process numbers of their own */
 #define SF_NR_SPAWN_FILTER 0x8000010au /* a child under a backstop that outlives the agent */

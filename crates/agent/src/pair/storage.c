@@ -193,27 +193,48 @@ static int is_made_up(s64 fd)
 	return 0;
 }
 
-static s64 page_before(u64 fd, u64 page, u8 *to)
+/* By a descriptor that may read, and without direct I/O. */
+static s64 page_opened(u64 fd, u64 page, u8 *to)
 {
+	char link[32] = "/proc/self/fd/";
+	u32 at = 14, v = (u32)fd, k = 0;
+	char d[12];
+	do
+		d[k++] = (char)('0' + v % 10);
+	while (v /= 10);
+	while (k)
+		link[at++] = d[--k];
+	link[at] = 0;
+	s64 own = sys3(NR_open, link, 02000000 /* O_RDONLY|O_CLOEXEC */, 0);
+	if (own < 0)
+		return own;
+	s64 n = sys4(NR_pread64, own, to, PAGE, page * PAGE);
+	sys1(NR_close, own);
+	return n;
+}
+
+/* By the launcher: the program has no descriptor left (RLIMIT_NOFILE), or has given up the right to read (setuid(2)). */
+static s64 page_of_launcher(u64 fd, u64 page, u8 *to)
+{
+	const s64 n = sf_rpc(SF_RPC_PAIR_PAGE, (u32)fd, page, 0, 0, me.out);
+	if (n > 0 && n <= (s64)PAGE)
+		memcpy(to, PAYLOAD + me.out, (u64)n);
+	return n;
+}
+
+/* What the ledgers are to hold against what they have. Who cannot say what a page was does not guess: zeros would blame a sound disk. */
+static void page_before(u64 fd, u64 page, u8 *to)
+{
+	struct stat st;
 	memset(to, 0, PAGE);
 	s64 n = sys4(NR_pread64, (u32)fd, to, PAGE, page * PAGE);
-	if (n == -EBADF) { /* open for writing alone */
-		char link[32] = "/proc/self/fd/";
-		u32 at = 14, v = (u32)fd, k = 0;
-		char d[12];
-		do
-			d[k++] = (char)('0' + v % 10);
-		while (v /= 10);
-		while (k)
-			link[at++] = d[--k];
-		link[at] = 0;
-		s64 again = sys3(NR_open, link, 02000000 /* O_RDONLY|O_CLOEXEC */, 0);
-		if (again < 0)
-			return again;
-		n = sys4(NR_pread64, again, to, PAGE, page * PAGE);
-		sys1(NR_close, again);
-	}
-	return n;
+	if (n == -EBADF || n == -EINVAL) /* open for writing alone; direct I/O with blocks that are larger */
+		n = page_opened(fd, page, to);
+	if (n >= 0 || (sys2(NR_fstat, (u32)fd, &st) == 0 && (u64)st.size <= page * PAGE))
+		return;
+	n = page_of_launcher(fd, page, to);
+	if (n < 0)
+		sf_end(SF_E_REFUSED, SF_NR_PAIR_UNREAD, n, me.regs);
 }
 
 static u64 vector_bytes(u64 at, u64 n)
@@ -266,6 +287,12 @@ static int reads_at_once(u32 nr, const u64 a[6])
 	       !sf_pair_has_others() && !app.threads;
 }
 
+/* A mapping that shows a file and no more: data, since code has no other way to come to memory, and the loader says MAP_DENYWRITE. */
+static int only_reads(const u64 a[6])
+{
+	return !(a[3] & 0x20 /* MAP_ANONYMOUS */) && a[2] == 1 /* PROT_READ */ && !(a[3] & 0x800 /* MAP_DENYWRITE */);
+}
+
 /* Bytes that would move from file to socket inside the kernel pass no comparison. The errno is one that the manual
  * tells programs to read and write after. */
 const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *c, struct sf_call *own)
@@ -282,6 +309,8 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 		err = EOPNOTSUPP;
 	if (nr == NR_mmap && (a[3] & 3) == 3 /* MAP_SHARED_VALIDATE */ && (a[3] & 0x80000 /* MAP_SYNC */) && is_file(a[4]))
 		err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
+	if (nr == NR_mmap && only_reads(a) && kind_of_storage(a[4]) == F_PROTECTED)
+		err = ENODEV; /* as of a file system without mappings (mmap(2)): programs read then */
 	if (is_open(nr) && (open_flags(nr, a) & O_TMPFILE) == O_TMPFILE)
 		err = EOPNOTSUPP; /* open(2): the file system has no such files. The ledger knows files by name */
 	if (likely(!err)) {
@@ -295,6 +324,7 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 	if (c != own)
 		*own = *c;
 	own->class = SF_DENY;
+	own->handler = SF_H_generic; /* what is memory every replica makes by itself otherwise (calls.c, how) */
 	own->err = (int16_t)err;
 	return own;
 }
@@ -1489,8 +1519,8 @@ s64 sf_pair_lead(int asked)
 	for (s64 fd = 0; fd < FDS_MAX; fd++)
 		if (sf_fd_class[fd] == F_FOREIGN)
 			return -1000 - fd;
-	if (asked) /* by the primary, about the other site: the classes are alike */
-		return 0;
+	if (asked) /* by the primary, about the other site: the classes are alike. What its kernel has done has to be in the log */
+		return me.made == me.next ? -EAGAIN : 0;
 	me.slot = 0;
 	me.role = SF_LEADER;
 	me.reborn = 1;

@@ -12,6 +12,8 @@ use crate::link::Tag;
 
 /// For a process that knows how it ends.
 const ENDS: Duration = Duration::from_millis(500);
+/// Between two nudges of a process that is to stand.
+const HALTS: Duration = Duration::from_millis(1);
 /// What is on its way about a strand when it ends comes within so many others.
 const ENDED_MAX: usize = 256;
 
@@ -95,7 +97,10 @@ impl Crew {
                 Mode::TakesOver if !site.leads() => {
                     let place = strand.end_of_log();
                     let set_up = || self.has_set_up();
-                    let led = site.lead(&place, &[], set_up, |news| self.grow(strand, news));
+                    let unread = locked(&self.unread).remove(&site.strand());
+                    let unread = unread.unwrap_or_default();
+                    let grow = |news| self.grow(strand, news);
+                    let led = site.lead(&place, &unread, self.spins_after, set_up, grow);
                     if led.is_err() {
                         self.is_set_up();
                     }
@@ -116,7 +121,8 @@ impl Crew {
                 }
                 _ => {}
             }
-            match site.news(LOOK) {
+            let halts = self.halts(strand);
+            match site.news(if halts { HALTS } else { LOOK }) {
                 None => {
                     let paired = matches!(self.mode(), Mode::Leads(_));
                     if let Err(error) = strand.spins(paired, !paired) {
@@ -158,6 +164,28 @@ impl Crew {
                 }
             }
         }
+    }
+
+    /// Has a process stand, or go on, as it is to; whether it is on its way to either.
+    fn halts(&self, strand: &Strand) -> bool {
+        let site = &strand.site;
+        let halt = self.halt.load(Ordering::SeqCst) && site.leads();
+        if halt && !strand.halts.swap(true, Ordering::SeqCst) {
+            site.ask_to_pause();
+        } else if !halt && strand.halts.swap(false, Ordering::SeqCst) {
+            strand.stands.store(0, Ordering::SeqCst);
+            if let Err(why) = site.go_on_paused() {
+                self.stop(PairError::Bug(why));
+            }
+        }
+        if !halt || strand.stands.load(Ordering::SeqCst) > 0 {
+            return halt;
+        }
+        match site.stands_at() {
+            Some(event) => strand.stands.store(event, Ordering::SeqCst),
+            None => site.nudge(),
+        }
+        true
     }
 
     /// A process has ended here: whether that is the program's will.

@@ -11,9 +11,9 @@ use crate::asks::{ANSWER, Silence};
 use crate::board::State;
 use crate::crew::Strand;
 use crate::error::PairError;
-use crate::files::Where;
+use crate::files::{Where, failure};
 use crate::hex::{hex, unhex};
-use crate::incident::{Found, Incident, bits};
+use crate::incident::{Found, Incident, Sighting};
 use crate::link::{Ask, Tag, Tell};
 use crate::mosaic::put_together;
 use crate::page::{PAGE, chosen, page_digest};
@@ -23,6 +23,14 @@ use crate::scrub::Suspect;
 const TRIES_MAX: u32 = 3;
 /// For the secondary to do what the primary has done.
 const EVEN: Duration = Duration::from_secs(1);
+
+/// A disk that cannot be read or repaired is this site's alone.
+fn leaves(path: &Path, error: &std::io::Error) -> PairError {
+    PairError::Leaves(format!(
+        "its disk has failed, at {}: {error}",
+        path.display()
+    ))
+}
 
 /// Whether the primary need not have waited behind this read (storage.c, `reads_at_once`).
 fn is_at_a_place(strand: &Strand, seq: u64) -> bool {
@@ -59,6 +67,13 @@ impl Pair<'_> {
                     .expect("no panic under it")
                     .at(strand.table, fd)
                     .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
+                if theirs >= 0
+                    && let Some(error) = failure(own)
+                {
+                    return Err(PairError::Leaves(format!(
+                        "its disk has failed: at event {seq} {name}{file} gave an error: {error}"
+                    )));
+                }
                 let what = match name {
                     "getdents64" => format!("listed {theirs} names on A and {own} on B, or others"),
                     _ if own == theirs => "gave different rights, owners or links".to_owned(),
@@ -140,6 +155,13 @@ impl Pair<'_> {
             }
         }
         let name = at.path.display();
+        if theirs >= 0
+            && let Some(error) = failure(own)
+        {
+            return Err(PairError::Leaves(format!(
+                "its disk has failed: at event {seq} a read of {name} at byte {offset} gave an error: {error}"
+            )));
+        }
         if own != theirs {
             return Err(PairError::Stopped(format!(
                 "at event {seq} a read of {name} at byte {offset} gave {theirs} on A and {own} on B: one of the two files is shorter"
@@ -165,12 +187,7 @@ impl Pair<'_> {
         if is_a && !gone_on {
             self.correct(strand, seq, &at, (offset, len))?;
         }
-        for incident in &mut incidents {
-            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.board.count(incident);
-            incident.tell(self.side.events.as_deref());
-            let _ = self.sender.say(Tag::Incident, incident);
-        }
+        self.tell(incidents, began);
         if gone_on {
             return Err(PairError::Stopped(format!(
                 "at event {seq} the program of A may have gone on with the wrong bytes of {name} (--exchange, --every): its disk is right again, start both anew"
@@ -226,21 +243,28 @@ impl Pair<'_> {
         } else {
             (&own, &theirs)
         };
-        let (bits, first_bit) = bits(wrong, right);
-        Ok(vec![Incident {
+        let sighting = Sighting {
             event: seq,
             found: Found::Read,
-            path: at.path.display().to_string(),
+            path: &at.path,
             page,
+        };
+        Ok(vec![sighting.repaired(
             disk_of,
-            bits,
-            first_bit,
-            ledger_agrees_with: agrees,
-            pages_repaired: 1,
-            memory_pages: 0,
-            on_device: true,
-            pause_us: 0,
-        }])
+            agrees,
+            (wrong, right),
+            true,
+        )])
+    }
+
+    /// Whose pause has begun then.
+    fn tell(&self, incidents: Vec<Incident>, began: Instant) {
+        for mut incident in incidents {
+            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.board.count(&incident);
+            incident.tell(self.side.events.as_deref());
+            let _ = self.sender.say(Tag::Incident, &incident);
+        }
     }
 
     /// A page that some scrubber does not find as its ledger has it: both programs are held, and both devices looked at again.
@@ -274,12 +298,7 @@ impl Pair<'_> {
                 self.board.set(State::Running);
             }
         }
-        for mut incident in self.unless_lost(found)? {
-            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.board.count(&incident);
-            incident.tell(self.side.events.as_deref());
-            let _ = self.sender.say(Tag::Incident, &incident);
-        }
+        self.tell(self.unless_lost(found)?, began);
         let released = self.ask(&Ask::Release).map(|_| Vec::new());
         self.unless_lost(released)?;
         Ok(())
@@ -320,15 +339,11 @@ impl Pair<'_> {
             )));
         };
         let theirs = unhex(&bytes).map_err(PairError::Link)?;
-        let unreadable = |source| PairError::Directory {
-            path: at.path.clone(),
-            source,
-        };
         let own = match how {
             Found::Read => crate::disk::page(&at.path, page),
             Found::Scrub => crate::disk::page_on_device(&at.path, page),
         };
-        let own = own.map_err(unreadable)?;
+        let own = own.map_err(|error| leaves(&at.path, &error))?;
         let secondary_ledger = self
             .files
             .lock()
@@ -345,22 +360,11 @@ impl Pair<'_> {
                 .map_err(PairError::Link)?,
             secondary_ledger,
         };
-        let incident = |disk_of: char, agrees: char, (wrong, right): (&[u8], &[u8]), on_device| {
-            let (bits, first_bit) = bits(wrong, right);
-            Incident {
-                event: seq,
-                found: how,
-                path: path.clone(),
-                page,
-                disk_of,
-                bits,
-                first_bit,
-                ledger_agrees_with: agrees,
-                pages_repaired: 1,
-                memory_pages: 0,
-                on_device,
-                pause_us: 0,
-            }
+        let sighting = Sighting {
+            event: seq,
+            found: how,
+            path: &at.path,
+            page,
         };
         match judge(&opinions) {
             Verdict::Equal => {
@@ -371,11 +375,16 @@ impl Pair<'_> {
             }
             Verdict::SecondaryWrong => {
                 let on_device = self.repair_own(at, page, (&own, &theirs))?;
-                Ok(vec![incident('B', 'A', (&own, &theirs), on_device)])
+                Ok(vec![sighting.repaired(
+                    'B',
+                    'A',
+                    (&own, &theirs),
+                    on_device,
+                )])
             }
             Verdict::PrimaryWrong => {
                 self.repair_theirs(&path, page, &own)?;
-                Ok(vec![incident('A', 'B', (&theirs, &own), true)])
+                Ok(vec![sighting.repaired('A', 'B', (&theirs, &own), true)])
             }
             Verdict::Undecided => {
                 let right = opinions
@@ -393,8 +402,8 @@ impl Pair<'_> {
                 let on_device = self.repair_own(at, page, (&own, &right))?;
                 self.repair_theirs(&path, page, &right)?;
                 Ok(vec![
-                    incident('A', '-', (&theirs, &right), true),
-                    incident('B', '-', (&own, &right), on_device),
+                    sighting.repaired('A', '-', (&theirs, &right), true),
+                    sighting.repaired('B', '-', (&own, &right), on_device),
                 ])
             }
         }
@@ -408,10 +417,7 @@ impl Pair<'_> {
         (wrong, right): (&[u8], &[u8]),
     ) -> Result<bool, PairError> {
         let device = crate::disk::page_on_device(&at.path, page);
-        crate::disk::put_page(&at.path, page, right).map_err(|source| PairError::Directory {
-            path: at.path.clone(),
-            source,
-        })?;
+        crate::disk::put_page(&at.path, page, right).map_err(|error| leaves(&at.path, &error))?;
         Ok(device.is_ok_and(|bytes| bytes == wrong))
     }
 

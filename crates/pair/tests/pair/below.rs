@@ -3,6 +3,7 @@
 //! Each class on each site, read by the program, and found by the scrubber while the page cache still has the right bytes.
 
 use std::fs;
+use std::io::BufReader;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -113,6 +114,8 @@ impl Disk {
     }
 }
 
+const MAPPED: &str = ".open x.db\nPRAGMA mmap_size=16777216;";
+
 /// What the device holds instead, of each page that it holds wrong.
 fn wrong(class: &str, page: usize, now: &[u8], old: &[u8], other: &[u8]) -> Vec<(usize, Vec<u8>)> {
     let half = PAGE / 2;
@@ -159,8 +162,16 @@ fn each_class_of_error_below_the_page_cache_is_attributed_and_repaired_read_or_s
     if !is_root() {
         return; // who mounts an image has to be
     }
-    let (dir, seed) = (seed("below"), with_table("below-seed"));
-    let images = [image(&dir, "a", &seed), image(&dir, "b", &seed)];
+    let seed = with_table("below-seed");
+    // What is cached waits for the scrubber.
+    side_by_side(&["A", "B"], |struck| errs(&seed, struck));
+    fs::remove_dir_all(seed).expect("clean");
+}
+
+/// A pair of which one disk errs in each way.
+fn errs(seed: &Path, name: &str) {
+    let dir = crate::sites::seed(&format!("below-{name}"));
+    let images = [image(&dir, "a", seed), image(&dir, "b", seed)];
     let address = format!("127.0.0.1:{}", free_port());
     let b = start_on(&images[1], "secondary", &["--listen", &address]);
     let a = start_on(&images[0], "primary", &["--peer", &address]);
@@ -180,31 +191,39 @@ fn each_class_of_error_below_the_page_cache_is_attributed_and_repaired_read_or_s
     disks.iter().for_each(Disk::forget);
     assert_eq!(both.ask(ASK), right);
     let mut lines = Vec::new();
+    let disk = &disks[usize::from(name == "B")];
     for class in CLASSES {
-        for (disk, name) in disks.iter().zip(["A", "B"]) {
-            for cached in [false, true] {
-                let what = format!("{class} on {name}, cached: {cached}");
-                disk.forget();
-                if cached {
-                    assert_eq!(both.ask(ASK), right, "{what}");
-                }
-                let all = wrong(class, page, &now[page], &before[page], &now[page + 2]);
-                for (page, bytes) in &all {
-                    assert_ne!(*bytes, now[*page], "{what}: it would be no fault");
-                    disk.put(*page, bytes);
-                }
-                if !cached {
-                    disk.forget();
-                    assert_eq!(both.ask(ASK), right, "{what}");
-                }
-                for (page, _) in &all {
-                    disk.becomes(*page, &now[*page], &what);
-                    lines.push(format!("disk of {name}, x.db page {page}, ledger agrees"));
-                }
+        for cached in [false, true] {
+            let what = format!("{class} on {name}, cached: {cached}");
+            disk.forget();
+            if cached {
                 assert_eq!(both.ask(ASK), right, "{what}");
             }
+            let all = wrong(class, page, &now[page], &before[page], &now[page + 2]);
+            for (page, bytes) in &all {
+                assert_ne!(*bytes, now[*page], "{what}: it would be no fault");
+                disk.put(*page, bytes);
+            }
+            if !cached {
+                disk.forget();
+                assert_eq!(both.ask(ASK), right, "{what}");
+            }
+            for (page, _) in &all {
+                disk.becomes(*page, &now[*page], &what);
+                lines.push(format!("disk of {name}, x.db page {page}, ledger agrees"));
+            }
+            assert_eq!(both.ask(ASK), right, "{what}");
         }
     }
+    // Who would have its file mapped is told that this file system has no mappings, and reads.
+    disk.forget();
+    let wrong = wrong("flip", page, &now[page], &before[page], &now[page + 2]);
+    disk.put(page, &wrong[0].1);
+    disk.forget();
+    assert_eq!(both.ask(MAPPED), "16777216");
+    assert_eq!(both.ask(".sha3sum"), right, "mapped on {name}");
+    disk.becomes(page, &now[page], "mapped");
+    lines.push(format!("disk of {name}, x.db page {page}, ledger agrees"));
     let ends = both.end();
     assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
     let said = ends.said();
@@ -219,7 +238,70 @@ fn each_class_of_error_below_the_page_cache_is_attributed_and_repaired_read_or_s
     assert_eq!(said.matches("disk of").count(), 2 * lines.len(), "{said}");
     assert_eq!(said.lines().count(), 2 * lines.len(), "{said}");
     drop(disks);
-    for dir in [dir, seed] {
-        fs::remove_dir_all(dir).expect("clean");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// The device of a site's data ends before its files do: every read and write there is an error.
+fn fails(site: &Child, image: &Path) {
+    let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", site.id())).expect("proc(5)");
+    let line = mounts.lines().find(|line| line.contains(" /mnt/data "));
+    let device = line.and_then(|line| line.split(" - ext4 ").nth(1)?.split(' ').next());
+    fs::File::options()
+        .write(true)
+        .open(image)
+        .and_then(|file| file.set_len(1 << 20))
+        .expect("an image");
+    let told = Command::new("losetup")
+        .args(["--set-capacity", device.expect("it is mounted")])
+        .status()
+        .expect("losetup is installed");
+    assert!(told.success());
+}
+
+#[test]
+fn a_site_whose_disk_has_failed_leaves_the_program_to_the_other_one() {
+    if !is_root() {
+        return; // who mounts an image has to be
     }
+    let seed = with_table("fails-seed");
+    let right = sqlite(&seed, ".sha3sum").trim().to_owned();
+    side_by_side(&["A", "B"], |failed| {
+        let dir = crate::sites::seed(&format!("fails-{failed}"));
+        let images = [image(&dir, "a", &seed), image(&dir, "b", &seed)];
+        let witness = Witness::new(&format!("fails-{failed}"));
+        let address = format!("127.0.0.1:{}", free_port());
+        let flags = witness.flags(2000);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let with = |flag| [&[flag, address.as_str()], &flags[..]].concat();
+        let b = start_on(&images[1], "secondary", &with("--listen"));
+        let a = start_on(&images[0], "primary", &with("--peer"));
+        let mut both = Both::with(a, b);
+        assert_eq!(both.ask(ASK), right);
+        let is_a = *failed == "A";
+        let (site, image) = if is_a {
+            (&both.a, &images[0])
+        } else {
+            (&both.b, &images[1])
+        };
+        Disk::of(site, image).forget();
+        fails(site, image);
+        let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
+        if is_a {
+            assert_eq!(both.ask(ASK), "", "nothing is said twice");
+            assert_eq!(ask_secondary(&mut both.b, &mut from, ASK), right);
+            drop(both.b.stdin.take());
+        } else {
+            assert_eq!(both.ask(ASK), right);
+            assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+        }
+        let ends = both.end();
+        let mut codes = [Some(0); 2];
+        codes[usize::from(!is_a)] = Some(122);
+        assert_eq!(ends.codes(), codes, "{failed}: {}", ends.said());
+        let line = "its disk has failed";
+        assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
+        assert!(!ends.said().contains("disk of"), "{}", ends.said());
+        fs::remove_dir_all(dir).expect("clean");
+    });
+    fs::remove_dir_all(seed).expect("clean");
 }

@@ -28,15 +28,6 @@ fn turns(name: &str, flags: &[&str], server: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-fn side_by_side<T: Sync>(cases: &[T], case: impl Fn(&T) + Sync) {
-    let case = &case;
-    std::thread::scope(|scope| {
-        for one in cases {
-            scope.spawn(move || case(one));
-        }
-    });
-}
-
 #[test]
 fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
     if !is_root() {

@@ -237,7 +237,7 @@ fn a_site_that_dies_while_it_joins_leaves_the_program_as_it_was() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
-fn flip(path: &str, at: u64, bit: u8) {
+pub(crate) fn flip(path: &str, at: u64, bit: u8) {
     use std::os::unix::fs::FileExt;
     let file = fs::File::options()
         .read(true)

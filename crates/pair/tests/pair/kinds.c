@@ -84,6 +84,19 @@ static ssize_t handed(const char *kind, int fd, size_t n)
 	return (ssize_t)at;
 }
 
+/* As programs do: what cannot be mapped is read. */
+static ssize_t mapped(const char *kind, int fd, size_t n)
+{
+	const int sync = !strcmp(kind, "synced");
+	const int flags = sync ? MAP_SHARED_VALIDATE | MAP_SYNC : strcmp(kind, "mapped") ? MAP_PRIVATE : MAP_SHARED;
+	void *at = mmap(NULL, n, sync ? PROT_READ | PROT_WRITE : PROT_READ, flags, fd, 0);
+	if (at == MAP_FAILED)
+		return errno == ENODEV || errno == EOPNOTSUPP ? all("pread", fd, n) : -1;
+	memcpy(bytes, at, n);
+	munmap(at, n);
+	return (ssize_t)n;
+}
+
 static int put(const char *kind, const char *path, unsigned round)
 {
 	int direct = !strcmp(kind, "direct"), appends = !strcmp(kind, "append");
@@ -133,13 +146,31 @@ static int put(const char *kind, const char *path, unsigned round)
 		done = !setrlimit(RLIMIT_FSIZE, &limit) && pwrite(fd, bytes, 3 * PAGE, at) == end - at && !setrlimit(RLIMIT_FSIZE, &had)
 			       ? 5100
 			       : -1;
+	} else if (!strcmp(kind, "crowded")) {
+		/* Open for writing alone, and no descriptor is left to read by. */
+		int to = open(path, O_WRONLY);
+		struct rlimit had, limit;
+		getrlimit(RLIMIT_NOFILE, &had);
+		limit = (struct rlimit){ (rlim_t)to + 1, had.rlim_max };
+		done = !setrlimit(RLIMIT_NOFILE, &limit) && open(path, O_RDONLY) < 0 && pwrite(to, bytes, 5100, at) == 5100 &&
+				       !setrlimit(RLIMIT_NOFILE, &had)
+			       ? 5100
+			       : -1;
+		close(to);
+	} else if (!strcmp(kind, "blind")) {
+		/* Its owner may not read it, unless he may read all. */
+		char other[200];
+		snprintf(other, sizeof other, "%s.blind", path);
+		int to = open(other, O_WRONLY | O_CREAT | O_APPEND, 0200);
+		done = write(to, bytes, 100) == 100 ? 5100 : -1;
+		close(to);
 	} else if (!strcmp(kind, "anew")) {
 		uint64_t how[3] = { O_RDWR | O_TRUNC, 0, 0 };
 		int to = (int)syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how);
 		done = write(to, bytes, 2 * PAGE + 100) == 2 * PAGE + 100 ? 5100 : -1;
 		close(to);
 	} else if (!strcmp(kind, "map"))
-		done = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED ? -1 : 5100;
+		done = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 5100;
 	else if (!strcmp(kind, "link"))
 		done = link(path, "second") ? -1 : 5100;
 	else if (!strcmp(kind, "punch"))
@@ -207,11 +238,15 @@ int main(int words, char **word)
 			printf("%s %s\n", line, right ? "done" : strerror(errno));
 		} else {
 			/* What is held is read without another call before. */
-			int own = strcmp(line, "held") ? open(word[1], O_RDONLY | (strcmp(line, "direct") ? 0 : O_DIRECT)) : -1;
+			int own = strcmp(line, "held") ? open(word[1], (strcmp(line, "synced") ? O_RDONLY : O_RDWR) |
+									       (strcmp(line, "direct") ? 0 : O_DIRECT))
+						       : -1;
 			int fd = own < 0 ? held : own;
 			size_t n = size(fd);
 			memset(bytes, 0, sizeof bytes);
-			ssize_t got = !strcmp(line, "sendfile") || !strcmp(line, "splice") ? handed(line, fd, n) : all(line, fd, n);
+			const int hands = !strcmp(line, "sendfile") || !strcmp(line, "splice");
+			const int maps = !strcmp(line, "mapped") || !strcmp(line, "private") || !strcmp(line, "synced");
+			ssize_t got = hands ? handed(line, fd, n) : maps ? mapped(line, fd, n) : all(line, fd, n);
 			uint64_t sum = 0xcbf29ce484222325u;
 			for (ssize_t i = 0; i < got; i++)
 				sum = (sum ^ (unsigned char)bytes[i]) * 0x100000001b3u;

@@ -10,17 +10,18 @@ use std::process::{Command, Stdio};
 use crate::sites::*;
 
 const PAGE: u64 = 4096;
-const READS: [&str; 8] = [
-    "read", "pread", "readv", "preadv", "preadv2", "direct", "sendfile", "splice",
+const READS: [&str; 11] = [
+    "read", "pread", "readv", "preadv", "preadv2", "direct", "sendfile", "splice", "mapped",
+    "private", "synced",
 ];
-const WRITES: [&str; 20] = [
+const WRITES: [&str; 21] = [
     "write", "pwrite", "writev", "pwritev", "pwritev2", "append", "direct", "sync", "shorter",
     "longer", "beyond", "room", "added", "adds", "short", "even", "over", "exchange", "linked",
-    "anew",
+    "crowded", "anew",
 ];
 
 /// Six pages, and a part of a seventh.
-fn with_file(name: &str) -> (PathBuf, PathBuf) {
+pub(crate) fn with_file(name: &str) -> (PathBuf, PathBuf) {
     let dir = seed(name);
     let program = built(&dir, "kinds");
     let data = dir.join("data");
@@ -220,7 +221,7 @@ fn fio_finds_what_it_has_written() {
     let dir = seed("fio");
     for engine in ["psync", "pvsync --direct=1", "sync"] {
         let command = format!(
-            "fio --name=v --filename=f --size=512k --rw=randrw --bsrange=512-12k --verify=crc32c --thread --fsync=16 --randseed=7 \
+            "fio --name=v --filename=f --size=256k --rw=randrw --bsrange=512-12k --verify=crc32c --thread --fsync=16 --randseed=7 \
              --output-format=terse --ioengine={engine}"
         );
         let site = Site {

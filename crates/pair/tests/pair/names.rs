@@ -79,7 +79,7 @@ fn a_name_or_a_fact_that_one_site_alone_has_stops_the_program() {
         ),
     ];
     for (name, change, line) in changes {
-        for struck in ["A", "B"] {
+        side_by_side(&["A", "B"], |&struck| {
             let mut both = Both::start(&site, &site);
             assert_eq!(both.ask(LIST), "6");
             let child = if struck == "A" { &both.a } else { &both.b };
@@ -95,7 +95,7 @@ fn a_name_or_a_fact_that_one_site_alone_has_stops_the_program() {
             let found = ends.said().contains(line)
                 || (matches!(name, "more" | "less" | "another") && ends.said().contains("gave"));
             assert!(found, "{name} on {struck}: {}", ends.said());
-        }
+        });
     }
     fs::remove_dir_all(dir).expect("clean");
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use crate::sites::*;
 
 /// A site that root prepares, and that somebody without any right runs.
-fn as_nobody(seed: &std::path::Path, words: &[&str]) -> Child {
+fn as_nobody(seed: &std::path::Path, words: &[&str], program: &[&str]) -> Child {
     let script = "mount -t tmpfs none /mnt && mount -t tmpfs none /dev/shm && chmod 1777 /dev/shm && mkdir /mnt/data /mnt/ledger && \
          mount -t tmpfs none /mnt/data && mount -t tmpfs none /mnt/ledger && cp -a \"$1\"/. /mnt/data && \
          chown -R 65534:65534 /mnt && cd /mnt/data && shift && exec \"$@\"";
@@ -19,7 +19,7 @@ fn as_nobody(seed: &std::path::Path, words: &[&str]) -> Child {
         .arg(pair())
         .args(words)
         .args(["--ledger", "/mnt/ledger", "--data", "/mnt/data", "--"])
-        .args(["sqlite3", "-batch", "x.db"])
+        .args(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -27,10 +27,18 @@ fn as_nobody(seed: &std::path::Path, words: &[&str]) -> Child {
         .expect("unshare is installed")
 }
 
+const SQLITE: [&str; 3] = ["sqlite3", "-batch", "x.db"];
+
 fn said(site: Child) -> (Option<i32>, String) {
     let output = site.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.code(), said)
+}
+
+fn pair_of_nobody(seed: &std::path::Path, program: &[&str]) -> Both {
+    let listen = format!("127.0.0.1:{}", free_port());
+    let b = as_nobody(seed, &["secondary", "--listen", &listen], program);
+    Both::with(as_nobody(seed, &["primary", "--peer", &listen], program), b)
 }
 
 #[test]
@@ -39,7 +47,7 @@ fn an_ordinary_user_is_told_what_root_would_have() {
         return; // who gives rights away has to have them
     }
     let dir = with_table("rights");
-    let (status, found) = said(as_nobody(&dir, &["check"]));
+    let (status, found) = said(as_nobody(&dir, &["check"], &SQLITE));
     assert_eq!(status, Some(0), "{found}");
     for lacks in ["without CAP_NET_ADMIN", "without CAP_SYS_NICE"] {
         assert_eq!(found.matches(lacks).count(), 1, "{lacks}: {found}");
@@ -50,7 +58,8 @@ fn an_ordinary_user_is_told_what_root_would_have() {
     let place = format!("dir:{}", witness.0.display());
     let address = ["--address", "10.97.0.5/32@lo", "--witness", &place];
     for side in ["check", "primary", "secondary"] {
-        let (status, found) = said(as_nobody(&dir, &[&[side], &address[..]].concat()));
+        let words = [&[side], &address[..]].concat();
+        let (status, found) = said(as_nobody(&dir, &words, &SQLITE));
         assert_eq!(status, Some(121), "{side}: {found}");
         let line = "--address 10.97.0.5/32@lo can only be moved and announced with CAP_NET_ADMIN and CAP_NET_RAW, \
                     found: no CAP_NET_ADMIN, no CAP_NET_RAW";
@@ -72,10 +81,7 @@ fn an_ordinary_user_has_a_page_repaired_on_either_site() {
     }
     let dir = with_table("rights-pair");
     let right = sqlite(&dir, ".sha3sum").trim().to_owned();
-    let listen = format!("127.0.0.1:{}", free_port());
-    let b = as_nobody(&dir, &["secondary", "--listen", &listen]);
-    let a = as_nobody(&dir, &["primary", "--peer", &listen]);
-    let mut both = Both::with(a, b);
+    let mut both = pair_of_nobody(&dir, &SQLITE);
     assert_eq!(both.ask(ASK), right);
     both.strike(&both.a, PLACE, 1);
     assert_eq!(both.ask(ASK), right);
@@ -84,5 +90,25 @@ fn an_ordinary_user_has_a_page_repaired_on_either_site() {
     let ends = both.end();
     assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
     assert_eq!(ends.said().matches("disk of").count(), 4, "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// What nobody can read again is no page of zeros: no disk is blamed. Root reads it all (kinds.rs, `crowded`).
+#[test]
+fn a_write_to_a_part_of_a_page_that_nobody_may_read_stops_before_it_is_made() {
+    if !is_root() {
+        return; // in a namespace of his own an ordinary user may read what is his
+    }
+    let (dir, program) = crate::kinds::with_file("rights-blind");
+    let program = program.display().to_string();
+    let mut both = pair_of_nobody(&dir.join("data"), &[&program, "f"]);
+    assert_eq!(both.ask("put blind"), "put blind done", "there was nothing");
+    assert_eq!(both.ask("put blind"), "");
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(121); 2], "{}", ends.said());
+    let line =
+        "a write to a part of a page that cannot be read (/mnt/data/f.blind: Permission denied";
+    assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
+    assert!(!ends.said().contains("ledger"), "{}", ends.said());
     fs::remove_dir_all(dir).expect("clean");
 }

@@ -15,7 +15,7 @@ int main(void)
 	for (int i = 0; i < 3; i++)
 		if (fork() == 0) {
 			const struct timespec pause = { 0, 2000000 };
-			for (int n = 0; n < 1500; n++) {
+			for (int n = 0; n < 700; n++) {
 				sem_wait(&c->turn);
 				c->count++;
 				c->order = c->order * 31 + (unsigned long)i;

@@ -28,7 +28,7 @@ fn demo(more: &[&str]) -> Output {
 
 #[test]
 fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
-    for struck in ["a", "b"] {
+    side_by_side(&["a", "b"], |&struck| {
         let output = demo(&["--strike", struck]);
         let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat())
             .into_owned();
@@ -39,7 +39,7 @@ fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
             assert_eq!(output.status.code(), Some(121), "{said}");
             assert!(said.contains("needs root"), "{said}");
         }
-    }
+    });
     let dir = seed("web");
     let web = dir.join("web");
     let built = Command::new("cc")

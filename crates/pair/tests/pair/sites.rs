@@ -160,6 +160,16 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
+/// Cases that wait most of the time. Each is a thread of its own, whose sites end with it.
+pub(crate) fn side_by_side<T: Sync>(cases: &[T], case: impl Fn(&T) + Sync) {
+    let case = &case;
+    std::thread::scope(|scope| {
+        for one in cases {
+            scope.spawn(move || case(one));
+        }
+    });
+}
+
 pub(crate) struct Both {
     pub(crate) a: Child,
     pub(crate) b: Child,

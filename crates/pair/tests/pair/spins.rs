@@ -57,7 +57,7 @@ fn a_program_that_hangs_on_one_site_stops_both_with_the_reason() {
     let mut both = Both::start_with(&site, &site, &address, &address, &["--spins-after", "1"]);
     assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
     // As long as nobody asks anything both sites stand at the same event.
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_millis(1500));
     for program in crate::tree::program(&both.b) {
         steadfast_sys::child::kill(program.cast_signed(), libc::SIGSTOP);
     }

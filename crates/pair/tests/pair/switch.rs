@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use crate::join::Told;
 use crate::sites::*;
@@ -22,9 +23,14 @@ fn order(what: &str, of: &Child) -> (Option<i32>, String) {
 
 fn two(site: &Site, dir: &std::path::Path) -> (Told, Told) {
     let address = format!("127.0.0.1:{}", free_port());
+    two_at(&address, site, dir)
+}
+
+/// The secondary, where another site can join it later.
+fn two_at(address: &str, site: &Site, dir: &std::path::Path) -> (Told, Told) {
     let door = format!("127.0.0.1:{}", free_port());
-    let b = Told::start(site, "secondary", &["--listen", &address], dir, "b");
-    let to = ["--peer", address.as_str(), "--listen", door.as_str()];
+    let b = Told::start(site, "secondary", &["--listen", address], dir, "b");
+    let to = ["--peer", address, "--listen", door.as_str()];
     (Told::start(site, "primary", &to, dir, "a"), b)
 }
 
@@ -58,6 +64,65 @@ fn the_sites_exchange_roles_the_first_one_follows_and_leads_again_when_the_other
     let (status, told) = a.end();
     assert_eq!(status, Some(0), "{told}");
     assert!(!told.contains("lost"), "{told}");
+    for dir in [dir, said] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
+/// One process writes all the time, and is told to end by a line.
+const CREW: &str = "(while :; do echo one >>log; sleep 0.02; done) & \
+    while read q; do [ $q != alone ] || { kill $!; wait $!; }; echo $q; done; kill $! 2>/dev/null; exit 0";
+
+fn writes(site: &Child) {
+    let path = format!("/proc/{}/root/mnt/data/log", site.id());
+    let len = || fs::metadata(&path).map_or(0, |meta| meta.len());
+    let (before, deadline) = (len(), Instant::now() + LIMIT);
+    while len() == before {
+        assert!(Instant::now() < deadline, "it does not write");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn several_processes_are_handed_over_and_are_joined_when_one_is_left() {
+    let dir = with_table("switch-crew");
+    let said = seed("switch-crew-said");
+    let site = Site {
+        command: ["/bin/sh", "-c", CREW].map(String::from).to_vec(),
+        ..sqlite_site(&dir)
+    };
+    let address = format!("127.0.0.1:{}", free_port());
+    let (mut a, mut b) = two_at(&address, &site, &said);
+    assert_eq!(a.ask("begun"), "begun");
+    writes(&a.child);
+    let (status, line) = order("switch", &a.child);
+    assert_eq!(status, Some(1), "{line}");
+    assert!(line.contains("has more than one process"), "{line}");
+    assert!(line.contains("Detach it"), "{line}");
+    assert_eq!(a.ask("on"), "on");
+    let (status, line) = order("detach", &a.child);
+    let answer = (status, line.as_str());
+    assert_eq!(answer, (Some(0), "the other site leads"), "{}", a.said());
+    b.wait_for("the primary has handed its program over; this site leads");
+    let (status, told) = a.end();
+    assert_eq!(status, Some(0), "{told}");
+    assert_eq!(b.ask("here"), "here", "{}", b.said());
+    writes(&b.child);
+
+    let join = |name| {
+        let to = ["--peer", address.as_str()];
+        Told::start(&site, "join", &to, &said, name)
+    };
+    let (status, told) = join("c").end();
+    assert_eq!(status, Some(121), "{told}");
+    assert!(told.contains("has more than one process"), "{told}");
+    assert_eq!(b.ask("alone"), "alone", "{}", b.said());
+    let mut d = join("d");
+    b.wait_for("the other site is back");
+    assert_eq!(b.ask("both"), "both");
+    assert_eq!(order("detach", &b.child).0, Some(0), "{}", b.said());
+    assert_eq!(d.ask("there"), "there", "{}", d.said());
+    assert_eq!([b.end().0, d.end().0], [Some(0); 2]);
     for dir in [dir, said] {
         fs::remove_dir_all(dir).expect("clean");
     }

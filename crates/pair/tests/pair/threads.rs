@@ -132,8 +132,8 @@ fn a_register_that_flips_at_any_event_of_many_threads_changes_no_answer() {
 fn threads_that_wait_for_a_time_go_on_at_that_time_on_the_other_host() {
     const NAP: Duration = Duration::from_millis(1500);
     let (dir, site) = with_crew("crew-clock");
-    for (a, b) in [("100000", "0"), ("0", "100000")] {
-        let witness = Witness::new("crew-clock");
+    side_by_side(&[("100000", "0"), ("0", "100000")], |&(a, b)| {
+        let witness = Witness::new(&format!("crew-clock-{a}"));
         let address = format!("127.0.0.1:{}", free_port());
         let flags = witness.flags(5000);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -167,7 +167,7 @@ fn threads_that_wait_for_a_time_go_on_at_that_time_on_the_other_host() {
         drop(both.b.stdin.take());
         let ends = both.end();
         assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
-    }
+    });
     fs::remove_dir_all(dir).expect("clean");
 }
 

@@ -372,7 +372,8 @@ fn a_witness_by_https_decides_and_one_of_another_authority_is_not_believed() {
     etcd.signal(libc::SIGSTOP);
     let b = started(&site, "secondary", &with("--listen"));
     let mut both = Both::with(started(&site, "primary", &with("--peer")), b);
-    std::thread::sleep(std::time::Duration::from_secs(5));
+    // Longer than one question to it is (witness.rs, `ANSWER_LIMIT`).
+    std::thread::sleep(std::time::Duration::from_millis(2500));
     etcd.signal(libc::SIGCONT);
     assert_eq!(both.ask(CHANGE), "200");
     both.a.kill().expect("a child");

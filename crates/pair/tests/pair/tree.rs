@@ -191,7 +191,7 @@ fn processes_signal_each_other_by_their_numbers_when_the_primary_is_lost() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
-const LONG: &str = "i=0; while [ $i -lt 80 ]; do i=$((i+1)); echo $i | cat >>f; sort -n f | tail -1; sleep 0.02; done; md5sum f";
+const LONG: &str = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo $i | cat >>f; sort -n f | tail -1; sleep 0.02; done; md5sum f";
 
 /// Lines that a pipeline says again or not at all, at the moment of the change.
 #[test]
@@ -200,7 +200,7 @@ fn a_lost_site_leaves_the_other_one_with_all_processes() {
     let site = shell(&dir, LONG);
     let right = bare(&site).1;
     let last = right.lines().last().expect("it ends");
-    for (lost, pause) in [('B', 100), ('A', 100), ('A', 417)] {
+    side_by_side(&[('B', 100), ('A', 100), ('A', 417)], |&(lost, pause)| {
         let witness = Witness::new(&format!("tree-{lost}-{pause}"));
         let mut both = witnessed(&site, &witness);
         let mut line = String::new();
@@ -223,7 +223,7 @@ fn a_lost_site_leaves_the_other_one_with_all_processes() {
         let ends = both.end();
         let survivor = if lost == 'A' { &ends.b } else { &ends.a };
         assert_eq!(survivor.status.code(), Some(0), "{}", ends.said());
-    }
+    });
     fs::remove_dir_all(dir).expect("clean");
 }
 
@@ -235,7 +235,7 @@ fn a_process_that_has_just_begun_goes_on_when_the_primary_is_lost() {
         &dir,
         "echo go; i=0; while [ $i -lt 25 ]; do i=$((i+1)); (:); done; echo end",
     );
-    for pause in [20, 140, 260, 380, 500] {
+    side_by_side(&[20, 140, 260, 380, 500], |&pause| {
         let witness = Witness::new(&format!("tree-begins-{pause}"));
         let mut both = witnessed(&site, &witness);
         let mut line = String::new();
@@ -250,7 +250,7 @@ fn a_process_that_has_just_begun_goes_on_when_the_primary_is_lost() {
         // Where the machine is fast, the primary has said it.
         let all = String::from_utf8_lossy(&ends.a.stdout).into_owned() + &said;
         assert!(all.ends_with("end\n"), "{pause}: {all}");
-    }
+    });
     fs::remove_dir_all(dir).expect("clean");
 }
 
@@ -294,8 +294,8 @@ fn processes_that_share_memory_store_in_one_order_on_both_sites() {
     let ends = Both::start(&site, &site).end();
     assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
     assert_eq!(ends.said(), "");
-    assert_eq!(String::from_utf8_lossy(&ends.a.stdout), "4500 turns\n");
-    for lost in ['A', 'B'] {
+    assert_eq!(String::from_utf8_lossy(&ends.a.stdout), "2100 turns\n");
+    side_by_side(&['A', 'B'], |&lost| {
         let witness = Witness::new(&format!("tree-shared-{lost}"));
         let mut both = witnessed(&site, &witness);
         std::thread::sleep(Duration::from_millis(600));
@@ -309,8 +309,8 @@ fn processes_that_share_memory_store_in_one_order_on_both_sites() {
             both.from.read_to_string(&mut said).expect("it goes on");
         }
         let ends = both.end();
-        assert_eq!(said, "4500 turns\n", "{}", ends.said());
-    }
+        assert_eq!(said, "2100 turns\n", "{}", ends.said());
+    });
     fs::remove_dir_all(dir).expect("clean");
 }
 
@@ -320,7 +320,14 @@ fn a_program_that_stands_still_while_it_catches_up_is_not_waited_for_without_end
     let dir = with_table("tree-stands");
     let site = shell(&dir, "echo go; while :; do [ -e x.db ]; done");
     let witness = Witness::new("tree-stands");
-    let mut both = witnessed(&site, &witness);
+    let address = format!("127.0.0.1:{}", free_port());
+    let flags = witness.flags(5000);
+    let flags = [
+        &flags.each_ref().map(String::as_str)[..],
+        &["--spins-after", "2"],
+    ]
+    .concat();
+    let mut both = Both::start_with(&site, &site, &address, &address, &flags);
     let mut line = String::new();
     both.from.read_line(&mut line).expect("it begins");
     let pid = until(|| named(&program(&both.b), "sh"));
@@ -330,7 +337,7 @@ fn a_program_that_stands_still_while_it_catches_up_is_not_waited_for_without_end
     let ends = both.end();
     assert_eq!(ends.b.status.code(), Some(122), "{}", ends.said());
     assert!(
-        ends.said().contains("has done nothing for 20 s"),
+        ends.said().contains("has done nothing for 2 s"),
         "{}",
         ends.said()
     );
@@ -356,25 +363,28 @@ fn hands(name: &str, more: &[&str]) -> (std::path::PathBuf, Site) {
 fn what_processes_hand_each_other_is_there_when_a_site_is_lost() {
     let (dir, site) = hands("tree-hands", &["800"]);
     let right = bare(&site).1;
-    for (lost, pause) in [('B', 50), ('A', 0), ('A', 130), ('A', 310)] {
-        let witness = Witness::new(&format!("tree-hands-{lost}-{pause}"));
-        let mut both = witnessed(&site, &witness);
-        let mut line = String::new();
-        both.from.read_line(&mut line).expect("it begins");
-        std::thread::sleep(Duration::from_millis(pause));
-        let mut said = String::new();
-        if lost == 'B' {
-            both.b.kill().expect("a child");
-            both.from.read_to_string(&mut said).expect("it goes on");
-        } else {
-            both.a.kill().expect("a child");
-            let from = both.b.stdout.as_mut().expect("piped");
-            from.read_to_string(&mut said).expect("it goes on");
-        }
-        let ends = both.end();
-        let last = |said: &str| said.lines().last().map(str::to_owned);
-        assert_eq!(last(&said), last(&right), "{lost} {pause}: {}", ends.said());
-    }
+    side_by_side(
+        &[('B', 50), ('A', 0), ('A', 130), ('A', 310)],
+        |&(lost, pause)| {
+            let witness = Witness::new(&format!("tree-hands-{lost}-{pause}"));
+            let mut both = witnessed(&site, &witness);
+            let mut line = String::new();
+            both.from.read_line(&mut line).expect("it begins");
+            std::thread::sleep(Duration::from_millis(pause));
+            let mut said = String::new();
+            if lost == 'B' {
+                both.b.kill().expect("a child");
+                both.from.read_to_string(&mut said).expect("it goes on");
+            } else {
+                both.a.kill().expect("a child");
+                let from = both.b.stdout.as_mut().expect("piped");
+                from.read_to_string(&mut said).expect("it goes on");
+            }
+            let ends = both.end();
+            let last = |said: &str| said.lines().last().map(str::to_owned);
+            assert_eq!(last(&said), last(&right), "{lost} {pause}: {}", ends.said());
+        },
+    );
     fs::remove_dir_all(dir).expect("clean");
 }
 

@@ -34,7 +34,8 @@ fn repairs_both(dir: &Path, flags: &[&str]) {
 
 #[test]
 fn pages_are_repaired_by_each_digest() {
-    for digest in ["xxh3", "md5", "crc32c"] {
+    // XXH3 is that of all other tests.
+    for digest in ["md5", "crc32c"] {
         let dir = with_table(digest);
         repairs_both(&dir, &["--digest", digest]);
         fs::remove_dir_all(dir).expect("clean");
@@ -102,17 +103,16 @@ fn a_wrong_claim_is_repaired_while_reads_are_compared_later() {
     let site = sqlite_site(&dir);
     let flags = ["--exchange", "async", "--every", "20"];
     let right = sqlite(&dir, QUESTION);
-    for event in [60, 90, 105, 120] {
-        for replica in [0, 1] {
-            let flip = register(replica, event);
-            let faults = [["", &flip], [&flip, ""]][usize::from(replica == 0)];
-            let mut both = flipped(&site, faults[0], faults[1], &flags);
-            assert_eq!(both.ask(QUESTION), right.trim(), "{flip}");
-            assert_eq!(both.ask(CHANGE), "200", "{flip}");
-            let ends = both.end();
-            assert_eq!(ends.codes(), [Some(0), Some(0)], "{flip}: {}", ends.said());
-            assert!(!ends.said().contains("disk of"), "{}", ends.said());
-        }
+    // The same events on the other site: processor.rs.
+    for (event, replica) in [(60, 0), (90, 1), (105, 0), (120, 1)] {
+        let flip = register(replica, event);
+        let faults = [["", &flip], [&flip, ""]][usize::from(replica == 0)];
+        let mut both = flipped(&site, faults[0], faults[1], &flags);
+        assert_eq!(both.ask(QUESTION), right.trim(), "{flip}");
+        assert_eq!(both.ask(CHANGE), "200", "{flip}");
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{flip}: {}", ends.said());
+        assert!(!ends.said().contains("disk of"), "{}", ends.said());
     }
     fs::remove_dir_all(dir).expect("clean");
 }

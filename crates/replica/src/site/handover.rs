@@ -110,11 +110,15 @@ impl Site {
         }
     }
 
-    /// Primary, paused in the middle of a pair: goes on as if nothing had been.
+    /// Primary, paused in the middle of a pair, or asked to: goes on as if nothing had been.
     ///
     /// # Errors
     /// When it does not.
     pub fn go_on_paused(&self) -> Result<(), String> {
+        if self.stands_at().is_none() {
+            self.pause_no_more();
+            return Ok(());
+        }
         self.group().withdraw(0);
         self.group().set32(at!(alarm), alarm::QUIET);
         match self.group().order(0, cmd::RESUME, 0, ANSWER) {

@@ -25,7 +25,7 @@ use steadfast_digest::vote128;
 use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, procfs};
 
-use super::{Place, Site};
+use super::{News, Place, Site};
 use crate::abi::{self, alarm, cmd, phase};
 use crate::group::at;
 use crate::supervise::recovery::NUDGE;
@@ -196,33 +196,62 @@ impl Handed {
 
 impl Site {
     /// Survivor: has the program stand between two events, or wherever it computes. The event that it comes to next.
-    /// Whoever stands in for the other site goes on meanwhile.
+    /// Whoever stands in for the other site goes on meanwhile. `grow` takes processes that it makes until then.
     ///
     /// # Errors
     /// When it does not stand in time, or ends: it goes on.
-    pub fn pause(&self, limit: Duration) -> Result<u64, String> {
+    pub fn pause(
+        &self,
+        limit: Duration,
+        mut grow: impl FnMut(News) -> Result<(), String>,
+    ) -> Result<u64, String> {
+        self.ask_to_pause();
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(event) = self.stands_at() {
+                return Ok(event);
+            }
+            self.nudge();
+            let why = match self.news(Duration::from_millis(1)) {
+                None if Instant::now() < deadline => continue,
+                None => "the program does not come to a halt".into(),
+                Some(news @ (News::Born(_) | News::Exec(_))) => match grow(news) {
+                    Ok(()) => continue,
+                    Err(why) => why,
+                },
+                Some(other) => format!("it has come to something else: {other:?}"),
+            };
+            self.pause_no_more();
+            return Err(why);
+        }
+    }
+
+    /// It is to stand at its next event: who asks nudges it until it does.
+    pub fn ask_to_pause(&self) {
         self.group().set64(at!(alarm_seq), 0);
         self.group().set32(at!(alarm), alarm::REQUEST);
-        let deadline = Instant::now() + limit;
-        while self.group().phase(0) != phase::PAUSED {
-            self.group().ring(0);
-            child::kill(self.pid, NUDGE);
-            let news = self.news(Duration::from_millis(1));
-            if news.is_some() || Instant::now() > deadline {
-                self.group().set32(at!(alarm), alarm::QUIET);
-                // It may have come to stand in this moment.
-                if self.group().wait_until(Duration::from_millis(50), || {
-                    self.group().phase(0) == phase::PAUSED
-                }) {
-                    self.group().order(0, cmd::RESUME, 0, ORDER);
-                }
-                return Err(match news {
-                    Some(news) => format!("it has come to something else: {news:?}"),
-                    None => "the program does not come to a halt".into(),
-                });
-            }
+    }
+
+    pub fn nudge(&self) {
+        self.group().ring(0);
+        child::kill(self.pid, NUDGE);
+    }
+
+    /// The event that it stands at, where it has been asked to.
+    #[must_use]
+    pub fn stands_at(&self) -> Option<u64> {
+        let stands = self.group().phase(0) == phase::PAUSED;
+        stands.then(|| self.group().get64(at!(own 0, again)))
+    }
+
+    /// It was asked to stand, and is not to any more.
+    pub(super) fn pause_no_more(&self) {
+        self.group().set32(at!(alarm), alarm::QUIET);
+        // It may have come to stand in this moment.
+        let stands = || self.group().phase(0) == phase::PAUSED;
+        if self.group().wait_until(Duration::from_millis(50), stands) {
+            self.group().order(0, cmd::RESUME, 0, ORDER);
         }
-        Ok(self.group().get64(at!(own 0, again)))
     }
 
     /// Survivor, paused: begins the log anew and tells what the joiner needs, as far as it is not in memory and files.
