@@ -18,7 +18,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use steadfast_sys::ptrace::{self, Regs};
@@ -28,6 +28,7 @@ use crate::bench::{Bench, one_group};
 use crate::check::{last_lines, output_difference, protector, repeat};
 use crate::kills::{Draw, number};
 use crate::run::{Invocation, Ran, Running};
+use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(40);
 const GRACE: Duration = Duration::from_secs(5);

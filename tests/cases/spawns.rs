@@ -11,7 +11,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use steadfast_sys::procfs;
 
 use crate::bench::{Bench, one_group};
@@ -19,6 +19,7 @@ use crate::build::{self, Variant};
 use crate::check::{last_lines, output_difference, protector, repeat};
 use crate::kills::number;
 use crate::run::{Invocation, Running};
+use crate::trial::Trial;
 
 /// In the suite; a campaign asks for a hundred times as many.
 const SPAWNS: u64 = 1000;
