@@ -147,13 +147,16 @@ pub(crate) fn follow() -> PairError {
 /// For the link: of each process, by the strand that it is at, of each descriptor.
 pub(crate) type Encoded = Vec<(u64, Vec<(i32, Option<String>)>)>;
 
+/// What clients' connections have left unread, by strand.
+pub(crate) type Handed = Vec<(u64, Vec<Unread>)>;
+
 pub(crate) fn encode(unread: &[(u64, Vec<Unread>)]) -> Encoded {
     let one = |(fd, bytes): &Unread| (*fd, bytes.as_deref().map(hex));
     let of = |(strand, all): &(u64, Vec<Unread>)| (*strand, all.iter().map(one).collect());
     unread.iter().map(of).collect()
 }
 
-pub(crate) fn decode(told: &Encoded) -> io::Result<Vec<(u64, Vec<Unread>)>> {
+pub(crate) fn decode(told: &Encoded) -> io::Result<Handed> {
     let one = |(fd, text): &(i32, Option<String>)| {
         let bytes = text.as_deref().map(unhex).transpose()?;
         Ok((*fd, bytes))

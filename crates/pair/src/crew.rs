@@ -29,6 +29,7 @@ use steadfast_replica::site::{
 
 use crate::alone;
 use crate::cli::Side;
+use crate::control::Handed;
 use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hex::{hex, unhex};
@@ -616,10 +617,7 @@ impl Crew {
     }
 
     /// Primary, all standing: their connections fall silent; by strand, what has come and was not read.
-    pub(crate) fn hush(
-        &self,
-        silent: &mut Vec<Silence>,
-    ) -> std::io::Result<Vec<(u64, Vec<Unread>)>> {
+    pub(crate) fn hush(&self, silent: &mut Vec<Silence>) -> std::io::Result<Handed> {
         let mut all = Vec::new();
         for strand in self.others_standing() {
             let (silence, unread) = strand.site.hush()?;

@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, News, Part, Place, Silence, Site, Step, Unread};
+use steadfast_replica::site::{End, News, Part, Place, Silence, Site, Step};
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address, Word};
 use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
-use crate::control::{self, Outcome};
+use crate::control::{self, Handed, Outcome};
 use crate::crew::Crew;
 use crate::dispute::{Dispute, Parties, Repeated};
 use crate::door::{Candidate, Door, Survivor};
@@ -490,7 +490,7 @@ impl Leading<'_> {
     }
 
     /// Connections of all processes fall silent. By strand, what has come and nobody has read.
-    fn hush(&self, silent: &mut Vec<Silence>) -> std::io::Result<Vec<(u64, Vec<Unread>)>> {
+    fn hush(&self, silent: &mut Vec<Silence>) -> std::io::Result<Handed> {
         let (silence, unread) = self.site.hush()?;
         silent.push(silence);
         let mut all = self.crew.hush(silent)?;

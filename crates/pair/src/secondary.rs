@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Unread};
+use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site};
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
@@ -27,7 +27,7 @@ use crate::asks::Asks;
 use crate::board::{Board, State, What};
 use crate::bring;
 use crate::cli::{Right, Side};
-use crate::control::{self, Outcome};
+use crate::control::{self, Handed, Outcome};
 use crate::crew::{Crew, Strand, end_of};
 use crate::dispute::{Dispute, Parties, hand_over};
 use crate::error::{PairError, unheld};
@@ -313,7 +313,7 @@ impl Follower<'_> {
 /// The primary is lost, or has handed its program over, and this site is the one that goes on: its program leads from here.
 fn lead(
     mut leading: Leading<'_>,
-    handed: Option<(Vec<(u64, Vec<Unread>)>, Arc<Sender>)>,
+    handed: Option<(Handed, Arc<Sender>)>,
 ) -> Result<Outcome, PairError> {
     let began = Instant::now();
     let unread = match &handed {

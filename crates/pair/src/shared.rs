@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Place, Step, Unread};
+use steadfast_replica::site::{Place, Step};
 
+use crate::control::Handed;
 use crate::error::PairError;
 use crate::link::{Sender, Tag};
 
@@ -44,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) unable: AtomicBool,
     pub(crate) leads: AtomicBool,
     /// Secondary: it is to lead, with these bytes of its clients', by strand.
-    handed: Mutex<Option<Vec<(u64, Vec<Unread>)>>>,
+    handed: Mutex<Option<Handed>>,
     why: Mutex<Option<PairError>>,
 }
 
@@ -121,7 +122,7 @@ impl Shared {
         self.leads.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn hand_over(&self, unread: Vec<(u64, Vec<Unread>)>) {
+    pub(crate) fn hand_over(&self, unread: Handed) {
         *self.handed.lock().expect("no panic under it") = Some(unread);
     }
 
@@ -129,7 +130,7 @@ impl Shared {
         self.handed.lock().expect("no panic under it").is_some()
     }
 
-    pub(crate) fn handed_over(&self) -> Option<Vec<(u64, Vec<Unread>)>> {
+    pub(crate) fn handed_over(&self) -> Option<Handed> {
         self.handed.lock().expect("no panic under it").take()
     }
 

@@ -68,8 +68,8 @@ const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 /// Crates whose tests wait for a network, a disk or a time limit most of the time. The longest is first.
 const WAITING: [&str; 4] = ["pair", "kv", "group", "crosscheck-c"];
 
-/// How many cases of a program run side by side, where each waits most of the time: for elections, and for replicas that are silent.
-const SIDE_BY_SIDE: [(&str, &str, &str); 1] = [("kv", "group", "5")];
+/// How many cases of a program run side by side, where each waits most of the time: for elections, disks, and others' silence.
+const SIDE_BY_SIDE: [(&str, &str, &str); 2] = [("kv", "group", "5"), ("pair", "pair", "6")];
 
 /// The manifest of the workspace that has wasmtime.
 const HOST: &str = "crates/host/Cargo.toml";
