@@ -2,7 +2,7 @@
  *
  *   frames memory      anonymous memory, at an address that others know
  *   frames file PATH   a private mapping of a file, which others may change
- *   frames tight PATH  64 MiB of a file, under a limit that leaves no room for as much again
+ *   frames tight PATH  1 GiB of a file, under a limit that leaves no room for as much again
  *
  * Between the two it sleeps, a little at a time, so that a snapshot holds the table; then it says "ready" and reads a
  * byte, and whoever strikes frames does it now. */
@@ -14,7 +14,7 @@
 #define BYTES 16384ul
 
 static int tight(const char *path) {
-    unsigned long pages = 0, bytes = 64ul << 20;
+    unsigned long pages = 0, bytes = 1ul << 30;
     FILE *f = fopen("/proc/self/statm", "r");
     need("size", f && fscanf(f, "%lu", &pages) == 1);
     rlim_t all = pages * 4096 + bytes * 3 / 2;

@@ -232,7 +232,7 @@ fn no_room_for_a_copy() -> Trial {
     Trial::test(format!("faults::{NAME}"), || {
         let dir = Bench::get().case_dir(&format!("faults-{NAME}"));
         let table = dir.join("table");
-        File::create(&table)?.set_len(64 << 20)?;
+        File::create(&table)?.set_len(1 << 30)?;
         let mut invocation = Invocation {
             program: build::guest("frames.c", Variant::Dynamic)?,
             args: vec!["tight".to_owned(), table.display().to_string()],

@@ -248,7 +248,8 @@ fn one_worker_of_sort_and_one_child_of_a_shell_are_struck() {
     let runs = carried_out(&order);
     assert_eq!(runs[&0].hits, 1);
     let said = output(&order, &runs[&0]);
-    assert_eq!(said.replace('\n', " ").trim(), "a 50 c 50 end");
+    let words = said.replace('\n', " ");
+    assert_eq!(words.trim(), "a 50 c 50 end", "{:?}", runs[&0]);
     assert_eq!(runs[&1].outcome.outcome(), Outcome::Crash);
     clean(&order);
 }
