@@ -643,22 +643,11 @@ static void patch_site(struct sf_result *r, u64 behind)
 	sf_apply_patch(PAYLOAD + r->aux, (u32)n);
 }
 
-static void decimal(char *to, u32 v)
-{
-	u32 digits[12], k = 0;
-	do
-		digits[k++] = v % 10;
-	while (v /= 10);
-	while (k)
-		*to++ = (char)('0' + digits[--k]);
-	*to = 0;
-}
-
 /* What procfs calls the file behind a descriptor; not terminated. */
 s64 sf_fd_name(u64 fd, char *to, u32 room)
 {
 	char link[32] = "/proc/self/fd/";
-	decimal(link + 14, (u32)fd);
+	sf_decimal(link + 14, (u32)fd);
 	return sys3(NR_readlink, link, to, room);
 }
 
@@ -761,10 +750,9 @@ static void map_by_name(void)
 void sf_leaders_file(u64 fd, char to[40])
 {
 	memcpy(to, "/proc/", 6);
-	decimal(to + 6, G->leader_pid);
-	u64 n = sf_strlen(to);
+	u64 n = 6 + sf_decimal(to + 6, G->leader_pid);
 	memcpy(to + n, "/fd/", 4);
-	decimal(to + n + 4, (u32)fd);
+	sf_decimal(to + n + 4, (u32)fd);
 }
 
 /* A follower that has a table of its own, with nothing in it. The leader keeps the file open meanwhile (SF_R_BARRIER). */

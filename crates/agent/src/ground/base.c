@@ -36,6 +36,41 @@ size_t sf_strlen(const char *s)
 	return n;
 }
 
+int sf_page_is_zero(const u64 *page)
+{
+	for (int i = 0; i < 512; i += 8)
+		if (page[i] | page[i + 1] | page[i + 2] | page[i + 3] | page[i + 4] | page[i + 5] | page[i + 6] | page[i + 7])
+			return 0;
+	return 1;
+}
+
+/* Hexadecimal digits as procfs prints them, up to the first other character, where `*p` points afterwards. */
+u64 sf_hex(const u8 **p)
+{
+	u64 v = 0;
+	for (;; (*p)++) {
+		u8 c = **p;
+		if (c >= '0' && c <= '9')
+			v = v << 4 | (c - '0');
+		else if (c >= 'a' && c <= 'f')
+			v = v << 4 | (c - 'a' + 10);
+		else
+			return v;
+	}
+}
+
+/* At most 20 digits and a NUL, which the answer does not count. */
+u32 sf_decimal(char *to, u64 v)
+{
+	u32 n = 1;
+	for (u64 w = v; w >= 10; w /= 10)
+		n++;
+	to[n] = 0;
+	for (u32 i = n; i--; v /= 10)
+		to[i] = (char)('0' + v % 10);
+	return n;
+}
+
 /* Four lanes hide the latency of the multiply (3 to 5 cycles): 32 bytes a round. */
 void sf_hash_bytes(struct sf_hash *h, const void *p, size_t n)
 {

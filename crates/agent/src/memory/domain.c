@@ -415,20 +415,12 @@ int sf_domain_word(u64 at)
 	return app.segments && in_segment(at, 4);
 }
 
-static int is_zero_domain(const u64 *p)
-{
-	for (u32 i = 0; i < PAGE / 8; i++)
-		if (p[i])
-			return 0;
-	return 1;
-}
-
 /* Pages behind the end of a file cannot be read. */
 static void copy_page(u64 to, u64 from)
 {
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
-		if (!is_zero_domain((const u64 *)from))
+		if (!sf_page_is_zero((const u64 *)from))
 			memcpy((void *)to, (const void *)from, PAGE);
 	}
 	me.guard = NULL;

@@ -153,20 +153,6 @@ static s64 advise(const u64 a[6])
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 
-static u64 hex_memory(const char **p)
-{
-	u64 v = 0;
-	for (;; (*p)++) {
-		char c = **p;
-		if (c >= '0' && c <= '9')
-			v = v << 4 | (u64)(c - '0');
-		else if (c >= 'a' && c <= 'f')
-			v = v << 4 | (u64)(c - 'a' + 10);
-		else
-			return v;
-	}
-}
-
 /* Lock what is the program's, mapping by mapping: the kernel's own call would lock and fill the
  * log as well, which is 260 MiB. */
 static s64 lock_current(u32 flags)
@@ -185,10 +171,10 @@ static s64 lock_current(u32 flags)
 		for (u64 at = 0; at < have; at++) {
 			if (text[at] != '\n')
 				continue;
-			const char *p = text + line;
-			u64 from = hex_memory(&p);
+			const u8 *p = (const u8 *)text + line;
+			u64 from = sf_hex(&p);
 			p++;
-			u64 to = hex_memory(&p);
+			u64 to = sf_hex(&p);
 			line = at + 1;
 			if ((from < SF_OWN_END && to > SF_BASE) || from >> 47)
 				continue;

@@ -12,14 +12,6 @@
 
 #define PAGE 4096ull
 
-static int is_zero_private(const u64 *page)
-{
-	for (u64 i = 0; i < PAGE / 8; i++)
-		if (page[i])
-			return 0;
-	return 1;
-}
-
 /* How much of it is done: less than all where a file ends. Negative: the kernel has refused. */
 static s64 copy_piece(u64 from, u64 to, u64 prot)
 {
@@ -32,7 +24,7 @@ static s64 copy_piece(u64 from, u64 to, u64 prot)
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
 		for (; done < n; done += PAGE)
-			if (!is_zero_private((const u64 *)(from + done))) /* else a hole takes no memory */
+			if (!sf_page_is_zero((const u64 *)(from + done))) /* else a hole takes no memory */
 				memcpy((void *)(SF_STAGE + done), (void *)(from + done), PAGE);
 	}
 	me.guard = NULL;
@@ -141,20 +133,6 @@ void sf_privatise(u64 from, u64 to, u64 prot, int file)
 	me.poison = 1;
 }
 
-static u64 hex_private(const u8 **p)
-{
-	u64 v = 0;
-	for (;; (*p)++) {
-		u8 c = **p;
-		if (c >= '0' && c <= '9')
-			v = v << 4 | (c - '0');
-		else if (c >= 'a' && c <= 'f')
-			v = v << 4 | (c - 'a' + 10);
-		else
-			return v;
-	}
-}
-
 struct mapping {
 	u64 from, to, prot, file;
 };
@@ -163,13 +141,13 @@ struct mapping {
 static int parse(const u8 *p, const u8 *end, struct mapping *m)
 {
 	int kernel = 0;
-	m->from = hex_private(&p);
+	m->from = sf_hex(&p);
 	p++;
-	m->to = hex_private(&p);
+	m->to = sf_hex(&p);
 	m->prot = (p[1] == 'r') | (p[2] == 'w') << 1 | (p[3] == 'x') << 2;
 	int private = p[4] == 'p';
 	p += 6;
-	hex_private(&p), p++, hex_private(&p), p++, hex_private(&p), p++;
+	sf_hex(&p), p++, sf_hex(&p), p++, sf_hex(&p), p++;
 	m->file = *p != '0';
 	for (; p < end; p++)
 		kernel |= *p == '[' && p[1] == 'v'; /* [vdso], [vvar], [vsyscall] */

@@ -39,6 +39,8 @@
  * See mmap(2), msync(2), proc_pid_pagemap(5).
  */
 #include "agent.h"
+#include "ground/stat.h"
+#include "memory/pagemap.h"
 #include <asm/errno.h>
 
 #define PAGE 4096ull
@@ -79,26 +81,6 @@
 
 /* Up to so many pages it is cheaper to compare them all (0.2 us each) than to ask procfs. */
 #define FEW 16u
-
-struct stat {
-	u64 dev, ino, nlink;
-	u32 mode, uid, gid, pad;
-	u64 rdev;
-	u64 rest[12];
-};
-_Static_assert(sizeof(struct stat) == 144, "asm/stat.h");
-
-struct page_region {
-	u64 start, end, categories;
-};
-struct pm_scan_arg {
-	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-#define PAGEMAP_SCAN 0xc0606610ull
-#define PAGE_IS_FILE (1u << 2)
-#define PAGE_IS_PRESENT (1u << 3)
-#define PAGE_IS_SWAPPED (1u << 4)
-#define PAGE_IS_PFNZERO (1u << 5)
 
 /* Parts of views: those in an address range, or those of one file. A copy that equals its file
  * is given back too, lest it hide what is about to be written to the file, unless `glance` says
@@ -980,7 +962,7 @@ static s64 map_first(const u64 a[6])
 	if ((st.mode & S_IFMT) == S_IFREG) {
 		found.dev = st.dev;
 		found.ino = st.ino;
-		found.size = st.rest[0];
+		found.size = (u64)st.size;
 		if (sf_segment_asks(a, &found, &m.flags))
 			return map_segment(a, 0, &found);
 	}
@@ -1278,16 +1260,6 @@ static struct {
 	s64 ret;
 } restore;
 
-static u32 digits_shared(char *at, u64 v)
-{
-	u32 n = 1;
-	for (u64 w = v; w >= 10; w /= 10)
-		n++;
-	for (u32 i = n; i--; v /= 10)
-		at[i] = (char)('0' + v % 10);
-	return n;
-}
-
 /* A settled one has copies of all its pages. Where the kernel cannot make them (before Linux 5.14) they follow the file until
  * others store to it. */
 static void make_own(const struct sf_map *m, u64 at, u64 len, u64 prot)
@@ -1325,10 +1297,10 @@ static void held_by_launcher(const struct sf_map *m, char path[64])
 {
 	u32 n = 6;
 	memcpy(path, "/proc/", 6);
-	n += digits_shared(path + n, (u64)sf_boot.launcher_pid);
+	n += sf_decimal(path + n, (u64)sf_boot.launcher_pid);
 	memcpy(path + n, "/fd/", 4);
 	n += 4;
-	n += digits_shared(path + n, (u64)m->hold);
+	n += sf_decimal(path + n, (u64)m->hold);
 	path[n] = 0;
 }
 

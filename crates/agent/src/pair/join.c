@@ -12,6 +12,7 @@
  * Not covered: record locks (nobody else uses the joiner's files); connections that nobody has accepted yet.
  */
 #include "agent.h"
+#include "ground/stat.h"
 #include "pair/storage.h"
 
 #include <asm/errno.h>
@@ -39,14 +40,6 @@ static const struct {
 	{ 6, 1 },   { 6, 3 },  { 6, 9 },  { 6, 4 }, { 6, 5 },
 	{ 6, 6 },   { 6, 18 }, { 6, 23 }, /* TCP_NODELAY, CORK, DEFER_ACCEPT,
 	                                             KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, FASTOPEN */
-};
-
-struct stat {
-	u64 dev, ino, nlink;
-	u32 mode, uid, gid, pad;
-	u64 rdev;
-	s64 size;
-	u64 rest[11];
 };
 
 static int is_socket_join(u32 class)

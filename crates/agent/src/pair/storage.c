@@ -25,6 +25,7 @@
  * refused), the order and the inode numbers of directory entries, times. See docs/concepts/pair.md.
  */
 #include "agent.h"
+#include "ground/stat.h"
 #include "pair/storage.h"
 
 #include <asm/errno.h>
@@ -38,15 +39,6 @@
 #define S_IFDIR 0040000
 #define HIGH (FDS_MAX - 64) /* numbers that few programs come to */
 #define WRITE_MAX (64ull << 20) /* beside what else one result carries */
-
-struct stat {
-	u64 dev, ino, nlink;
-	u32 mode, uid, gid, pad;
-	u64 rdev;
-	s64 size;
-	u64 rest[11];
-};
-_Static_assert(sizeof(struct stat) == 144, "stat(2), x86-64");
 
 u8 sf_fd_class[FDS_MAX];
 /* The secondary's account of connections. The last bytes that the program has sent lie in a ring: the client may ask for them again. */

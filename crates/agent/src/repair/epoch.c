@@ -23,31 +23,16 @@
  * See proc_pid_pagemap(5), ioctl PAGEMAP_SCAN in admin-guide/mm/pagemap.rst.
  */
 #include "agent.h"
+#include "memory/pagemap.h"
 #include <asm/errno.h>
 
 #define PAGE 4096ull
 #define FILE_ALL (16ull << 20)
 
-struct page_region {
-	u64 start, end, categories;
-};
-struct pm_scan_arg {
-	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-#define PAGEMAP_SCAN 0xc0606610ull
-#define PAGE_IS_FILE (1u << 2)
-#define PAGE_IS_PRESENT (1u << 3)
-#define PAGE_IS_SWAPPED (1u << 4)
-#define PAGE_IS_PFNZERO (1u << 5)
-#define PAGE_IS_HUGE (1u << 6)
-
 /* Remembered digests, 16 bytes per page of the lower half of the address space: 512 GiB of
  * addresses of which only used parts cost memory. */
 #define DIGEST(page) (&((struct sf_hash *)SF_SHADOW)[(page) >> 12])
 
-#define PAGE_IS_WRITTEN (1u << 1)
-#define PM_SCAN_WP_MATCHING 1u
-#define PM_SCAN_CHECK_WPASYNC 2u
 #define UFFDIO_API 0xc018aa3full
 #define UFFDIO_REGISTER 0xc020aa00ull
 #define UFFD_WP_UNPOPULATED (1ull << 13)
@@ -75,18 +60,10 @@ static void note_huge(u64 from, u64 to)
 		huge[huges].from = from, huge[huges].to = to, huges++;
 }
 
-static int page_is_zero(const u64 *p)
-{
-	for (int i = 0; i < 512; i += 8)
-		if (p[i] | p[i + 1] | p[i + 2] | p[i + 3] | p[i + 4] | p[i + 5] | p[i + 6] | p[i + 7])
-			return 0;
-	return 1;
-}
-
 static void add_pages(struct sf_hash *sum, u64 from, u64 to)
 {
 	for (u64 p = from; p < to; p += PAGE) {
-		if (page_is_zero((u64 *)p))
+		if (sf_page_is_zero((u64 *)p))
 			continue;
 		struct sf_hash h = { p, ~p };
 		sf_hash_bytes(&h, (void *)p, PAGE);
@@ -230,20 +207,6 @@ static void add_remembered(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
 	}
 }
 
-static u64 hex_epoch(const u8 **p)
-{
-	u64 v = 0;
-	for (;; (*p)++) {
-		u8 c = **p;
-		if (c >= '0' && c <= '9')
-			v = v << 4 | (c - '0');
-		else if (c >= 'a' && c <= 'f')
-			v = v << 4 | (c - 'a' + 10);
-		else
-			return v;
-	}
-}
-
 /* Whether this process owns its files in procfs, which one that has given up rights does not
  * (prctl(2), PR_SET_DUMPABLE). The answer is what it was before. */
 s64 sf_readable(s64 yes)
@@ -281,9 +244,9 @@ static int of_the_kernel(const u8 *p)
 /* A line of /proc/self/maps, as far as it is the program's: its bytes go into the sum. */
 static void add_mapping(struct sf_hash *sum, s64 pagemap, const u8 *p, int dirty_only)
 {
-	u64 from = hex_epoch(&p);
+	u64 from = sf_hex(&p);
 	p++;
-	u64 to = hex_epoch(&p);
+	u64 to = sf_hex(&p);
 	/* " rw?p": readable, writable, private; ours and the kernel's excepted */
 	if (p[1] != 'r' || p[4] != 'p' || (from < SF_OWN_END && to > SF_BASE))
 		return;
@@ -295,7 +258,7 @@ static void add_mapping(struct sf_hash *sum, s64 pagemap, const u8 *p, int dirty
 		return;
 	}
 	p += 6; /* offset, device, inode */
-	hex_epoch(&p), p++, hex_epoch(&p), p++, hex_epoch(&p), p++;
+	sf_hex(&p), p++, sf_hex(&p), p++, sf_hex(&p), p++;
 	const int anonymous = *p == '0';
 	/* A site that has joined has nothing of files: its copies of them are whole. */
 	const int small = !anonymous && (to - from <= FILE_ALL || (G->remade && (G->options & SF_O_PAIR)));

@@ -93,18 +93,6 @@ void sf_arm(void)
 		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 }
 
-static u32 digits_recover(char *at, u64 v)
-{
-	char b[24];
-	u32 n = 0, i;
-	do
-		b[n++] = '0' + v % 10;
-	while (v /= 10);
-	for (i = 0; i < n; i++)
-		at[i] = b[n - 1 - i];
-	return n;
-}
-
 static void write_file(const char *path, const char *text, u64 n)
 {
 	s64 fd = sf_raw6(NR_open, (u64)path, 1, 0, 0, 0, 0);
@@ -117,9 +105,9 @@ static void write_file(const char *path, const char *text, u64 n)
 static void map_id(const char *path, u64 id)
 {
 	char t[64];
-	u32 n = digits_recover(t, id);
+	u32 n = sf_decimal(t, id);
 	t[n++] = ' ';
-	n += digits_recover(t + n, id);
+	n += sf_decimal(t + n, id);
 	t[n++] = ' ';
 	t[n++] = '1';
 	write_file(path, t, n);
