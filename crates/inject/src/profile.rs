@@ -23,6 +23,8 @@ use crate::target::{Bench, Ran, SetupError};
 
 /// Where counters lie in the shared memory.
 const OFF_COUNTS: usize = 0x60_0000;
+/// `jmp rel32`.
+const JUMP_BYTES: u64 = 5;
 /// How many instructions of a block are tried for its counter.
 const TURNS: usize = 3;
 
@@ -37,6 +39,8 @@ pub struct Executed {
     pub count: u64,
     /// Why no fault can be planted there; nothing if one can.
     pub refused: Option<String>,
+    /// A short jump alone has room there, to a long one elsewhere (patch's bounces), which replicas do not plant.
+    pub bounces: bool,
 }
 
 /// What a run executed.
@@ -142,6 +146,7 @@ pub fn take(bench: &Bench, limit: Duration) -> Result<Profile, SetupError> {
                         addr,
                         count,
                         refused: None,
+                        bounces: false,
                     })),
                 None => {
                     profile.unknown += flow
@@ -166,6 +171,8 @@ fn mark_refused(bench: &Bench, profile: &mut Profile) {
         let plan = bench.modules[site.module]
             .with_survey(|survey| survey.plan(std::slice::from_ref(&hook)));
         site.refused = plan.refused.first().map(|no| no.reason.name().to_owned());
+        let window = plan.hooked.first().map(|hooked| &hooked.window);
+        site.bounces = window.is_some_and(|window| window.end - window.start < JUMP_BYTES);
     }
 }
 

@@ -88,7 +88,7 @@ fn only_the_victim_is_struck() {
     for (i, (victim, wrong, hits)) in (0..).zip(VICTIMS) {
         for (kind, times) in [(0, *hits), (1, 1)] {
             let run = &runs[&(2 * i + kind)];
-            assert_eq!(run.hits, times, "{victim}");
+            assert_eq!(run.hits, times, "{victim}: {run:?}");
             let output = output(&order, run);
             let found: Vec<&str> = output
                 .lines()

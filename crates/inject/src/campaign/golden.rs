@@ -198,11 +198,12 @@ impl Running {
                 armed.alarms += u64::from(alarm);
                 if !right {
                     armed.wrong = Some(format!(
-                        "status {:?}, signal {:?}, {} differ, under {}",
+                        "status {:?}, signal {:?}, {} differ, under {}; it said {:?}",
                         ran.status,
                         ran.signal,
                         found.differ.join(", "),
-                        line.as_deref().unwrap_or("no fault")
+                        line.as_deref().unwrap_or("no fault"),
+                        first_line(&captured)
                     ));
                 }
             }
@@ -287,6 +288,13 @@ fn differs(found: &Compared, first: &Captured, other: &Captured) -> CampaignErro
         ),
         "--compare masked=REGEX, lines, numeric=TOLERANCE or command=CMD; or fix its clock, seed or threads",
     )
+}
+
+/// What a run said first on its standard error.
+fn first_line(captured: &Captured) -> String {
+    let said = captured.0.get("stderr").map_or(&[][..], Vec::as_slice);
+    let said = String::from_utf8_lossy(said);
+    said.lines().next().unwrap_or("nothing").to_owned()
 }
 
 /// Where two outputs differ first, for a message.

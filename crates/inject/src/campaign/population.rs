@@ -29,7 +29,8 @@ impl Field {
     /// # Errors
     /// When it cannot, or when the target ends in another way while it is counted.
     pub fn profile(&mut self) -> Result<Profile, CampaignError> {
-        let Tell::Profile(profile) = self.sandboxes[0].ask(&Ask::Profile, self.order.patience)?
+        let Tell::Profile(mut profile) =
+            self.sandboxes[0].ask(&Ask::Profile, self.order.patience)?
         else {
             return Err(needs("an answer about counts", "another", "report this"));
         };
@@ -53,6 +54,11 @@ impl Field {
             let said = fs::read(self.sandboxes[0].scratch().join("stderr")).unwrap_or_default();
             let said = String::from_utf8_lossy(&said);
             self.said = said.lines().next().map(str::to_owned);
+        }
+        if !self.order.protect.is_empty() {
+            for site in profile.sites.iter_mut().filter(|site| site.bounces) {
+                site.refused = Some("a short jump alone".into());
+            }
         }
         Ok(*profile)
     }

@@ -34,7 +34,7 @@ int main(int count, char **words)
         *(void **)&mapped = dlsym(file, "mapped_spin");
     if (mapped == NULL)
         return 1;
-    for (int turn = 0; turn < 200; turn++) {
+    for (int turn = 0; turn < 1000; turn++) {
         own |= SPIN(300000);
         other |= mapped(900000);
     }
