@@ -18,6 +18,8 @@ mod http;
 mod keep;
 #[path = "cases/keyvalue.rs"]
 mod keyvalue;
+#[path = "cases/linked.rs"]
+mod linked;
 #[path = "cases/load.rs"]
 mod load;
 #[path = "cases/lock.rs"]
