@@ -38,6 +38,8 @@ mod replay;
 mod rogue;
 #[path = "cases/scheduler.rs"]
 mod scheduler;
+#[path = "cases/stays.rs"]
+mod stays;
 #[path = "cases/swap.rs"]
 mod swap;
 #[path = "cases/trial.rs"]
