@@ -57,7 +57,8 @@ struct ComponentEntry {
     window_s: u64,
     rest_ms: u64,
     rests_max: u32,
-    process: bool,
+    /// Whether it has a process of its own; where this is left out, its edges say it.
+    process: Option<bool>,
 }
 
 impl Default for ComponentEntry {
@@ -79,7 +80,7 @@ impl Default for ComponentEntry {
             window_s: policy.window.as_secs(),
             rest_ms: 100,
             rests_max: policy.rests_max,
-            process: true,
+            process: None,
         }
     }
 }
@@ -98,7 +99,7 @@ struct EdgeEntry {
     /// The objects of `from` come back at once, whatever the component does with those of others.
     #[serde(default)]
     eager: bool,
-    /// How `to` is reached. There is one body, whoever calls, so that must be how it runs.
+    /// How `to` is reached, which says where it runs. Its callers share its objects, so they have to agree.
     transport: Option<Transport>,
 }
 
@@ -109,6 +110,15 @@ enum Transport {
     Process,
     /// In the host's process.
     Direct,
+}
+
+impl Transport {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Direct => "direct",
+        }
+    }
 }
 
 impl EdgeEntry {
@@ -320,23 +330,8 @@ impl App {
                     ));
                 }
             }
-            let (to, own) = (&edge.to, self.component[&edge.to].process);
-            let needed = match edge.transport {
-                Some(Transport::Process) if !own => ("process", true),
-                Some(Transport::Direct) if own => ("direct", false),
-                _ => continue,
-            };
-            return Err(wrong(
-                format!(
-                    "the edge from {} to {to} needs transport = \"{}\", found process = {own} at {to}",
-                    edge.from, needed.0
-                ),
-                format!(
-                    "process = {} at [component.{to}], which all of its callers share; or two components of one image",
-                    needed.1
-                ),
-            ));
         }
+        self.check_transports()?;
         let calls = self.call.iter().map(|call| &call.to);
         let calls = calls.chain(self.task.iter().map(|task| &task.to));
         let called = calls.chain(self.listen.iter().map(|listen| &listen.component));
@@ -371,6 +366,64 @@ impl App {
         Ok(())
     }
 
+    /// Where a component runs, as its own key or one of its edges says: which of them speak, they agree.
+    pub(crate) fn has_process(&self, name: &str) -> bool {
+        self.component[name].process.unwrap_or_else(|| {
+            let direct =
+                |edge: &EdgeEntry| edge.to == name && edge.transport == Some(Transport::Direct);
+            !self.edge.iter().any(direct)
+        })
+    }
+
+    /// That all who say where a component runs say the same.
+    fn check_transports(&self) -> Result<(), Told> {
+        for (place, edge) in self.edge.iter().enumerate() {
+            let (to, Some(transport)) = (&edge.to, edge.transport) else {
+                continue;
+            };
+            let needs = format!(
+                "the edge from {} to {to} needs transport = \"{}\"",
+                edge.from,
+                transport.word()
+            );
+            let process = transport == Transport::Process;
+            if let Some(found) = self.component[to].process
+                && found != process
+            {
+                return Err(wrong(
+                    format!("{needs}, found process = {found} at {to}"),
+                    format!(
+                        "process = {process} at [component.{to}], or no process there: its edges say it; or two components of one image"
+                    ),
+                ));
+            }
+            let others = self.edge[..place].iter();
+            let other = others.filter_map(|other| {
+                let of = other.transport.filter(|of| *of != transport)?;
+                (other.to == *to).then_some((&other.from, of))
+            });
+            if let Some((from, of)) = other.into_iter().next() {
+                return Err(wrong(
+                    format!(
+                        "{needs}, the one from {from} needs \"{}\", found one component, which runs in one place",
+                        of.word()
+                    ),
+                    format!(
+                        "the same transport at both; or a second component with image = \"{}\", whose objects are its own",
+                        self.image(to).display()
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The compiled image, beside app.toml.
+    fn image(&self, name: &str) -> PathBuf {
+        let default = || PathBuf::from(format!("{name}.cwasm"));
+        self.component[name].image.clone().unwrap_or_else(default)
+    }
+
     /// That whoever a task with a priority may reach can inherit it: another process does not.
     fn check_priorities(&self) -> Result<(), Told> {
         for task in self.task.iter().filter(|task| task.priority.is_some()) {
@@ -378,14 +431,14 @@ impl App {
             let mut place = 0;
             while let Some(name) = reached.get(place).copied() {
                 place += 1;
-                if self.component[name].process {
+                if self.has_process(name) {
                     return Err(wrong(
                         format!(
                             "task {} has a priority, which {name} cannot inherit: that component has a process of its own",
                             task.name
                         ),
                         format!(
-                            "process = false in [component.{name}]; its faults may then end the host (docs/concepts/restart.md)"
+                            "process = false in [component.{name}], or transport = \"direct\" at its edges; its faults may then end the host (docs/concepts/restart.md)"
                         ),
                     ));
                 }
@@ -516,7 +569,7 @@ impl App {
             uses,
             answers: wall_clock(),
             console: Some((ways.console)(name)?),
-            process: entry.process.then(load::own_process),
+            process: self.has_process(name).then(load::own_process),
         })
     }
 
@@ -527,10 +580,9 @@ impl App {
             all: BTreeMap::new(),
         };
         for name in self.order()? {
-            let default = PathBuf::from(format!("{name}.cwasm"));
-            let image = self.component[name].image.as_ref().unwrap_or(&default);
             let uses = self.uses(host, name)?;
-            let component = self.component(name, &self.folder.join(image), uses, ways)?;
+            let image = self.folder.join(self.image(name));
+            let component = self.component(name, &image, uses, ways)?;
             host.add(component, Some(ways.listener.clone()))?;
             running
                 .all

@@ -84,9 +84,13 @@ impl Generate {
         if self.explain {
             print!("{}", model.explain());
         } else {
-            let objects = model.resources.len();
+            let objects = match model.resources.len() {
+                0 => "without objects".to_owned(),
+                1 => "1 kind of object, all of which come back".to_owned(),
+                n => format!("{n} kinds of objects, all of which come back"),
+            };
             println!(
-                "{}: {} functions, {objects} kinds of objects, all of them come back",
+                "{}: {} functions, {objects}",
                 self.wit.display(),
                 model.functions.len()
             );

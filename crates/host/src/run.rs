@@ -327,7 +327,12 @@ impl Check {
         };
         let running = app.start(&mut host, &ways)?;
         for (name, edge) in &running.all {
-            println!("{name}: {} functions, starts", edge.model().functions.len());
+            let place = match app.has_process(name) {
+                true => "a process of its own",
+                false => "the host's process",
+            };
+            let functions = edge.model().functions.len();
+            println!("{name}: {functions} functions, starts in {place}");
         }
         Ok(ExitCode::SUCCESS)
     }

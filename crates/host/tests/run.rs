@@ -401,12 +401,19 @@ fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
             "third component",
         ),
         (
-            SCRIPT.replace(
-                "to = \"lock\"\n\n",
-                "to = \"lock\"\ntransport = \"direct\"\n\n",
-            ),
+            SCRIPT
+                .replace("[component.lock]\n", "[component.lock]\nprocess = true\n")
+                .replace(
+                    "to = \"lock\"\n\n",
+                    "to = \"lock\"\ntransport = \"direct\"\n\n",
+                ),
             "needs transport = \"direct\", found process = true at lock",
             "process = false at [component.lock]",
+        ),
+        (
+            reached("process", "direct"),
+            "from script to lock needs transport = \"direct\", the one from client needs \"process\"",
+            "image = \"lock.cwasm\"",
         ),
         (
             SCRIPT
@@ -445,6 +452,65 @@ fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
             "{fix} is missing in\n{told}"
         );
     }
+}
+
+/// The client and the script both call the lock, each by the transport that its edge names.
+fn reached(client: &str, script: &str) -> String {
+    let edge = |from: &str, transport: &str| {
+        format!("[[edge]]\nfrom = \"{from}\"\nto = \"lock\"\ntransport = \"{transport}\"\n")
+    };
+    let make =
+        "[[call]]\nto = \"lock\"\nfunction = \"steadfast:lock/locks@0.1.0#[constructor]lock\"\n";
+    let run = "[run]\ncomponent = \"client\"\nfunction = \"test:client/main@0.1.0#run\"\n";
+    format!(
+        "[component.lock]\n[component.client]\n{}{}{make}{run}",
+        edge("client", client),
+        edge("script", script)
+    )
+}
+
+#[test]
+fn an_edge_chooses_its_transport_and_that_is_where_the_component_runs() {
+    let own = "starts in a process of its own";
+    let here = "starts in the host's process";
+    let agreed = |word: &str| reached(word, word);
+    // One edge speaks, the other one says nothing.
+    let alone = agreed("direct").replacen("transport = \"direct\"\n", "", 1);
+    for (app, place) in [
+        (agreed("process"), own),
+        (agreed("direct"), here),
+        (alone, here),
+    ] {
+        let output = host("check", "transport", &app, &[]);
+        assert!(output.status.success(), "{}", err(&output));
+        let told = out(&output);
+        assert!(
+            told.contains(&format!("lock: 4 functions, {place}")),
+            "{told}"
+        );
+        // Nobody said it of the client.
+        assert!(
+            told.contains(&format!("client: 8 functions, {own}")),
+            "{told}"
+        );
+        let output = host("run", "transport", &app, &[]);
+        assert!(output.status.success(), "{}", err(&output));
+    }
+    // Both of them: two components of one image, whose objects are their own.
+    let both = SCRIPT.replace(
+        "[component.lock]",
+        "[component.lock]\n[component.near]\nimage = \"lock.cwasm\"",
+    ) + "[[edge]]\nfrom = \"script\"\nto = \"near\"\ntransport = \"direct\"\n";
+    let output = host("check", "transports", &both, &[]);
+    let told = out(&output);
+    assert!(
+        told.contains(&format!("lock: 4 functions, {own}")),
+        "{told}"
+    );
+    assert!(
+        told.contains(&format!("near: 4 functions, {here}")),
+        "{told}"
+    );
 }
 
 #[test]

@@ -50,12 +50,8 @@ const OUT: u64 = 17;
 static STACK: AtomicU64 = AtomicU64::new(0);
 static WAY_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// What a runtime does: it offers a fault to the pad, and knows the pad's own trap.
-extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel called this handler with these arguments.
-    if unsafe { pad::divert(signal, info, context) } {
-        return;
-    }
+/// What a runtime does, behind the pad's handlers: it knows the pad's own trap, and the way out of it.
+extern "C" fn on_fault(signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel hands a handler with SA_SIGINFO a whole ucontext, which is ours to edit.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let registers = &mut context.uc_mcontext.gregs;
@@ -146,8 +142,8 @@ fn signal_pad() -> Finding {
         let Some(text) = published() else {
             return Answer::failed(1);
         };
-        let handlers = [libc::SIGSEGV, libc::SIGILL].map(handle);
-        if pad::install().is_err() || !alternate_stack() || handlers != [true; 2] {
+        let handlers = [libc::SIGILL, libc::SIGSEGV, libc::SIGFPE].map(handle);
+        if handlers != [true; 3] || pad::install().is_err() || !alternate_stack() {
             return Answer::failed(2);
         }
         pad::set_pad(text + TRAP);

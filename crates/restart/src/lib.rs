@@ -37,10 +37,12 @@ mod words;
 
 pub use engine::{Engine, Failure, LoadError};
 pub use host::{
-    Answer, Bare, CallError, Cause, Component, Console, Dump, Edge, Host, Policy, Stats, Stream,
-    UpgradeError, Upgraded,
+    Answer, Bare, CallError, Cause, Component, Console, Dump, Edge, Host, Linked, Policy, Stats,
+    Stream, UpgradeError, Upgraded,
 };
 pub use model::{Model, ModelError, Samples};
 pub use process::Process;
 pub use shape::Shape;
 pub use value::{Handle, Value};
+/// Of the version that [`Edge::link`] takes a linker of.
+pub use wasmtime;

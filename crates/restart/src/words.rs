@@ -297,7 +297,9 @@ impl CallError {
                 "the WIT of the component; steadfast host generate --explain lists its functions"
             }
             Self::NoComponent { .. } => "a [component.NAME] of that name",
-            Self::Orphan { .. } => "children_end = true in the sidecar file, or keep the parent",
+            Self::Orphan { .. } => {
+                "children_end = true, or children_stay = true, in the sidecar file; or keep the parent"
+            }
             Self::Stale { .. } | Self::Foreign { .. } => {
                 "a handle that a call of this client returned and that was not given back"
             }

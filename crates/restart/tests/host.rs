@@ -18,6 +18,8 @@ mod http;
 mod keep;
 #[path = "cases/keyvalue.rs"]
 mod keyvalue;
+#[path = "cases/linked.rs"]
+mod linked;
 #[path = "cases/load.rs"]
 mod load;
 #[path = "cases/lock.rs"]
@@ -36,6 +38,8 @@ mod replay;
 mod rogue;
 #[path = "cases/scheduler.rs"]
 mod scheduler;
+#[path = "cases/stays.rs"]
+mod stays;
 #[path = "cases/swap.rs"]
 mod swap;
 #[path = "cases/trial.rs"]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use steadfast_restart::{CallError, Cause, Component, Edge, Host, Policy, Value};
-use steadfast_sys::pad::{Runner, Wild};
+use steadfast_sys::pad::{self, Runner, Wild};
 
 const ALL: [Wild; 3] = [Wild::Low, Wild::NotCanonical, Wild::Stack];
 
@@ -71,6 +71,9 @@ fn a_wild_fault_is_an_error_of_one_call_and_handles_stay() {
             Some(7)
         );
     }
+    // Each in its own signal: a second one would take as long again.
+    assert!(pad::diverted() >= ALL.len());
+    assert_eq!(pad::landed(), 0);
 }
 
 /// A desk, whose frames are on the stack while its mill grinds.

@@ -2,18 +2,20 @@
 //!
 //! A wild fault (a flipped base register, a jump into the middle of an instruction) arises where the compiler expected none, so a runtime
 //! such as wasmtime takes it for a bug of its own and lets the process die. The pad is the address of one trap that the runtime does know.
-//! Execution goes on there: the next instruction traps, and the runtime unwinds to the place where generated code was entered, which it
-//! remembers elsewhere than in the damaged registers.
+//! The handlers here stand before the runtime's. They move the interrupted context to the pad and call the runtime's handler, as if the trap
+//! there had just happened. It unwinds to the place where generated code was entered, which it remembers elsewhere than in the damaged
+//! registers. So one signal is enough, and the instruction at the pad is never executed.
 //!
 //! ```text
-//!   fault in generated code, or in no executable mapping ──► rip = pad ──► known trap ──► the caller gets an error
-//!   fault in the host's own code                         ──► as without a pad: the process dies
+//!   fault in generated code, or in no executable mapping ──► rip = pad, known trap ──► the caller gets an error
+//!   fault in the host's own code                         ──► the runtime's handler: the process dies
 //! ```
 //!
 //! Invariants
 //!  1. Nothing is diverted unless this thread is inside generated code ([`Inside`]).
 //!  2. A fault with the program counter in the host's own text is never diverted: its frames may hold locks.
-//!  3. The handlers allocate nothing, take no lock, and write only to this thread's record and to static atomics.
+//!  3. The handlers allocate nothing, take no lock, and write only to this thread's record and to static atomics; what the runtime's own
+//!     handler does it would do for a trap of its own.
 //!
 //! Not covered: a stack pointer that changes while generated code is being entered, before the runtime has saved it: the process dies.
 //! Also not covered: a wild store that hits mapped memory of the host, and a jump into the host's text that does not fault.
@@ -91,6 +93,15 @@ static GENERATED: Ranges<256> = Ranges::new();
 static HOST: Ranges<512> = Ranges::new();
 static PAD: AtomicU64 = AtomicU64::new(0);
 static DIVERTED: AtomicUsize = AtomicUsize::new(0);
+/// How often the instruction at the pad was executed after all.
+static LANDED: AtomicUsize = AtomicUsize::new(0);
+/// Signals of the hardware for which a runtime has handlers.
+const RUNTIME: [i32; 3] = [libc::SIGILL, libc::SIGSEGV, libc::SIGFPE];
+/// The handlers that these had before; 0 where there was none that takes three arguments.
+static BEFORE: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// A handler with SA_SIGINFO.
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// What a signal found, for the dump of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,6 +200,12 @@ pub fn diverted() -> usize {
     DIVERTED.load(Ordering::Relaxed)
 }
 
+/// How often the instruction at the pad was executed after all, which costs a second signal.
+#[must_use]
+pub fn landed() -> usize {
+    LANDED.load(Ordering::Relaxed)
+}
+
 /// Sets the address of the trap that the runtime knows.
 pub fn set_pad(at: u64) {
     PAD.store(at, Ordering::Release);
@@ -281,11 +298,7 @@ fn note(signal: i32, address: u64, context: &libc::ucontext_t) {
 ///
 /// # Safety
 /// `info` and `context` are what the kernel gave the handler of `signal` that is running.
-pub unsafe fn divert(
-    signal: i32,
-    info: *const libc::siginfo_t,
-    context: *mut libc::c_void,
-) -> bool {
+unsafe fn divert(signal: i32, info: *const libc::siginfo_t, context: *mut libc::c_void) -> bool {
     let pad = PAD.load(Ordering::Acquire);
     if pad == 0 || DEPTH.with(Cell::get) == 0 {
         return false;
@@ -294,7 +307,11 @@ pub unsafe fn divert(
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let rip = register(context, libc::REG_RIP);
     // The pad's own trap belongs to the runtime.
-    if rip == pad || (!GENERATED.contains(rip) && HOST.contains(rip)) {
+    if rip == pad {
+        LANDED.fetch_add(1, Ordering::Relaxed);
+        return false;
+    }
+    if !GENERATED.contains(rip) && HOST.contains(rip) {
         return false;
     }
     // SAFETY: the caller passes the handler's own structure.
@@ -312,9 +329,31 @@ pub unsafe fn divert(
     true
 }
 
+/// Hands a signal to the handler that was there before. False where there was none.
+///
+/// # Safety
+/// As for [`divert`]; the context may have been moved to the pad, with SIGILL for what happens there.
+unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) -> bool {
+    let place = RUNTIME.iter().position(|of| *of == signal);
+    let before = place.map_or(0, |place| BEFORE[place].load(Ordering::Acquire));
+    if before == 0 {
+        return false;
+    }
+    // SAFETY: `install` stored the address of a handler with these three arguments, which is there as long as the process lives.
+    let before = unsafe { std::mem::transmute::<usize, Handler>(before) };
+    before(signal, info, context);
+    true
+}
+
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel called this handler with these arguments.
-    if unsafe { divert(signal, info, context) } {
+    let signal = match unsafe { divert(signal, info, context) } {
+        // What the instruction at the pad would raise.
+        true => libc::SIGILL,
+        false => signal,
+    };
+    // SAFETY: likewise. Where nobody takes it, what was diverted traps at the pad.
+    if unsafe { pass_on(signal, info, context) } {
         return;
     }
     // Nobody's: it happens again at the same instruction, and then ends the process as it would have.
@@ -412,7 +451,10 @@ extern "C" fn on_break(_signal: i32, info: *mut libc::siginfo_t, context: *mut l
         return;
     }
     // SAFETY: as for `on_fault`.
-    unsafe { divert(BREAKER, info, context) };
+    if unsafe { divert(BREAKER, info, context) } {
+        // SAFETY: likewise.
+        unsafe { pass_on(libc::SIGILL, info, context) };
+    }
 }
 
 /// A thread that runs generated code, for the hang breaker of another thread.
@@ -503,21 +545,41 @@ fn own_tid() -> i32 {
     })
 }
 
-/// Installs the handlers that a WebAssembly runtime does not have: SIGBUS, SIGTRAP and the hang breaker's.
+/// Installs handlers before those of a WebAssembly runtime, which has to have installed its own, and for what it has none: SIGBUS, SIGTRAP
+/// and the hang breaker's. Once.
 ///
 /// # Errors
-/// As sigaction(2).
+/// When the runtime has no handler; as sigaction(2).
 pub fn install() -> io::Result<()> {
-    for (signal, handler) in [
+    let all = [
+        (libc::SIGILL, on_fault as *const () as usize),
+        (libc::SIGSEGV, on_fault as *const () as usize),
+        (libc::SIGFPE, on_fault as *const () as usize),
         (libc::SIGBUS, on_fault as *const () as usize),
         (libc::SIGTRAP, on_fault as *const () as usize),
         (BREAKER, on_break as *const () as usize),
-    ] {
+    ];
+    for (signal, handler) in all {
         // SAFETY: all zeroes is a valid, empty sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler;
-        // On a stack of its own, since rsp may be what a fault has changed; not blocked, since the pad traps next.
+        // On a stack of its own, since rsp may be what a fault has changed; not blocked, since a way out that was damaged faults again.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
+        // SAFETY: likewise.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        // The one before is known before this one can run.
+        if let Some(place) = RUNTIME.iter().position(|of| *of == signal) {
+            // SAFETY: asks, and changes nothing.
+            if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut before) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            if before.sa_flags & libc::SA_SIGINFO == 0 {
+                return Err(io::Error::other("the runtime handles no signals"));
+            }
+            if before.sa_sigaction != handler {
+                BEFORE[place].store(before.sa_sigaction, Ordering::Release);
+            }
+        }
         // SAFETY: the handler has the three arguments that SA_SIGINFO asks for.
         if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());

@@ -14,7 +14,7 @@ use wasmtime::component::{
 
 use super::error::LoadError;
 use super::imports::{self, Context, Import, Journal, Nested};
-use super::load::{Code, hook};
+use super::load::Code;
 use super::value::{from_val, to_val};
 use super::{memory, watch};
 use crate::value::{Handle, Value};
@@ -257,9 +257,6 @@ impl Body {
         (self.live, self.seen) = (None, None);
         let context = Context::new(self.journal.clone(), self.watch.clone());
         let mut store = Store::new(&self.mold.code.engine.engine, context);
-        if self.mold.code.engine.pad {
-            hook(&mut store);
-        }
         let mut regions = std::mem::take(&mut self.regions);
         regions.sizes.clear();
         regions.spent = Duration::ZERO;

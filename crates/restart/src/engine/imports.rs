@@ -369,13 +369,13 @@ pub(crate) enum Nested {
 
 /// Objects of others that a body holds; the number is what the component's handle stands for.
 #[derive(Debug, Default)]
-struct Held {
+pub(crate) struct Held {
     places: Vec<Option<(usize, Handle)>>,
     free: Vec<u32>,
 }
 
 impl Held {
-    fn insert(&mut self, import: usize, handle: Handle) -> u32 {
+    pub(super) fn insert(&mut self, import: usize, handle: Handle) -> u32 {
         if let Some(place) = self.free.pop() {
             self.places[place as usize] = Some((import, handle));
             return place;
@@ -384,15 +384,21 @@ impl Held {
         u32::try_from(self.places.len() - 1).expect("fewer than 2^32 objects")
     }
 
-    fn get(&self, place: u32) -> Option<Handle> {
+    pub(super) fn get(&self, place: u32) -> Option<Handle> {
         let found = self.places.get(place as usize).copied().flatten();
         found.map(|(_, handle)| handle)
     }
 
-    fn remove(&mut self, place: u32) -> Option<Handle> {
+    pub(super) fn remove(&mut self, place: u32) -> Option<Handle> {
         let (_, handle) = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
         Some(handle)
+    }
+
+    /// Everything; the numbers of what was held name nothing from here on, and are not given again.
+    pub(super) fn take_all(&mut self) -> Vec<Handle> {
+        let held = self.places.iter_mut().filter_map(Option::take);
+        held.map(|(_, handle)| handle).collect()
     }
 }
 

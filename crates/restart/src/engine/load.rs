@@ -159,15 +159,6 @@ impl Engine {
 
 static PAD: OnceLock<Result<SelfTest, String>> = OnceLock::new();
 
-pub(super) fn hook<T: 'static>(store: &mut Store<T>) {
-    let divert = |signal, info, context: *const libc::c_void| {
-        // SAFETY: wasmtime passes the arguments of the handler that is running.
-        unsafe { pad::divert(signal, info, context.cast_mut()) }
-    };
-    // SAFETY: `divert` is async-signal-safe.
-    unsafe { store.set_signal_handler(divert) };
-}
-
 /// Finds the address of a trap that wasmtime knows, and tries wild faults of each kind.
 fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
     let text = |error: wasmtime::Error| format!("{error:#}");
@@ -203,7 +194,6 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
     let mut found = SelfTest::default();
     for wild in pad::WILD {
         let mut store = Store::new(engine, ());
-        hook(&mut store);
         let instance = wasmtime::Instance::new(&mut store, &module, &[]).map_err(text)?;
         let spin = instance
             .get_typed_func::<(), ()>(&mut store, "l")

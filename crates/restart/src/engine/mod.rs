@@ -21,6 +21,7 @@ mod body;
 mod error;
 mod fits;
 mod imports;
+mod linked;
 mod load;
 mod memory;
 mod value;
@@ -32,4 +33,5 @@ pub use self::error::LoadError;
 pub(crate) use self::imports::{
     Asked, Callee, ENTRIES_MAX, Import, ImportFunction, Journal, Wanted, answered, open, put,
 };
+pub(crate) use self::linked::{Numbers, link, take_all};
 pub use self::load::{Code, Engine, SelfTest};

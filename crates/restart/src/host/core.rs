@@ -463,6 +463,9 @@ impl Core {
                 continue;
             }
             for handle in arg.lent().iter().filter_map(Value::handle) {
+                if self.table.ended(handle) {
+                    return Err(self.bad(Bad::Stale));
+                }
                 self.rebuild(handle)?;
             }
         }
@@ -475,6 +478,11 @@ impl Core {
             if let Some(handle) = of {
                 self.rebuild_children(handle)?;
             }
+        }
+        if let Role::Terminal { parameter } = model.functions[function].role
+            && let Some(handle) = args.get(parameter).and_then(Value::handle)
+        {
+            self.leave_children(handle)?;
         }
         self.audit()?;
         self.bring_keys(model, function, args)?;

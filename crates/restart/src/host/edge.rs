@@ -8,7 +8,7 @@ use steadfast_sys::inherit::PiMutex;
 
 use super::core::Core;
 use crate::body::Body;
-use crate::engine::Callee;
+use crate::engine::{self, Callee, Numbers};
 use crate::model::Model;
 use crate::value::{Handle, Value};
 use crate::words::{CallError, Cause, Counts, Stats};
@@ -403,6 +403,43 @@ impl Edge {
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.model
+    }
+}
+
+/// What components of another program hold of a component, by the edge that its linker was given.
+#[derive(Debug)]
+pub struct Linked {
+    edge: Edge,
+    held: Numbers,
+}
+
+impl Linked {
+    /// Gives back what the program's components hold: when their Store is thrown away, because they trapped or are done.
+    pub fn release(&self) {
+        for handle in engine::take_all(&self.held) {
+            // Whoever is gone has nothing to give back.
+            let _ = self.edge.discard(handle);
+        }
+    }
+}
+
+impl Edge {
+    /// Answers the component's interfaces in a linker of the program's own, whose components then import them as those of any other one, and
+    /// keep their handles when it fails. One linker for each client: what it holds is told apart by the edge.
+    ///
+    /// # Errors
+    /// When the linker has such an interface already.
+    pub fn link<T: 'static>(
+        &self,
+        linker: &mut wasmtime::component::Linker<T>,
+    ) -> wasmtime::Result<Linked> {
+        let held = Numbers::default();
+        let answers: Arc<dyn Callee> = Arc::new(self.clone());
+        engine::link(linker, &self.model, &self.allowed, &answers, &held)?;
+        Ok(Linked {
+            edge: self.clone(),
+            held,
+        })
     }
 }
 

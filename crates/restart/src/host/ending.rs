@@ -51,6 +51,9 @@ impl Core {
         let stale = || CallError::Stale {
             component: self.name.clone(),
         };
+        if self.table.ended(handle) {
+            return Err(stale());
+        }
         let slot = self.table.slot(handle).map_err(|_| stale())?;
         if slot.owner() != client {
             return Err(CallError::Foreign {
@@ -70,7 +73,8 @@ impl Core {
         let ended = if closes {
             self.close(handle)
         } else {
-            self.end_children(handle)
+            self.leave_children(handle)
+                .and_then(|()| self.end_children(handle))
                 .and_then(|()| self.end_inner(handle, true))
         };
         self.forget(handle);

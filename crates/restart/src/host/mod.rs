@@ -35,7 +35,7 @@ mod upgrade;
 pub use self::bare::Bare;
 pub use self::clock::{WALL_CLOCK, stopped_clock, wall_clock};
 pub use self::component::{ASSERTION, Answer, CONSOLE, Component, Console, Stream};
-pub use self::edge::Edge;
+pub use self::edge::{Edge, Linked};
 pub use self::unit::Host;
 pub use self::upgrade::{UpgradeError, Upgraded};
 pub use crate::words::{

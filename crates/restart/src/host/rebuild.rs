@@ -9,13 +9,17 @@ use crate::body::Inners;
 use crate::engine::open;
 use crate::model::{Effect, Model, When};
 use crate::shape::Shape;
-use crate::table::{Bad, PIECE, Record, Sealed};
+use crate::table::{Bad, PIECE, Record, Sealed, Slot};
 use crate::value::{Handle, Value};
 use crate::words::{CallError, Cause, sample};
 
 impl Core {
     /// Makes the object behind a handle exist in the present bodies: parents first, creation, way to its state, data, fields.
     pub(super) fn rebuild(&mut self, handle: Handle) -> Result<(), Stop> {
+        // What was given back comes back for what was made from it, and then.
+        if self.table.ended(handle) {
+            return Ok(());
+        }
         let mut lost = Vec::new();
         let mut next = Some(handle);
         while let Some(at) = next {
@@ -41,9 +45,75 @@ impl Core {
             lost.push(at);
             next = parent;
         }
-        lost.iter()
+        let mut back = lost
+            .iter()
             .rev()
-            .try_for_each(|handle| self.rebuild_one(*handle))
+            .try_for_each(|handle| self.rebuild_one(*handle));
+        let Some(top) = lost.iter().rev().copied().find(|of| self.table.ended(*of)) else {
+            return back;
+        };
+        let family = self.table.descendants(top);
+        back = back.and_then(|()| match &family {
+            Ok(family) => self.bring_family(family),
+            Err(bad) => Err(self.bad(*bad)),
+        });
+        // What was made last is given back first, also where not all of it has come back.
+        let made = family.unwrap_or_else(|_| lost.into_iter().rev().collect());
+        for handle in made.into_iter().rev().chain([top]) {
+            if self.table.ended(handle) {
+                back = back.and(self.end_again(handle));
+            }
+        }
+        back
+    }
+
+    /// What was made from an object that was given back: all of it shares that object, so all of it comes back while that is there. One that is
+    /// damaged is an error of its own user.
+    fn bring_family(&mut self, family: &[Handle]) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        for handle in family {
+            let Ok(slot) = self.table.slot(*handle) else {
+                continue;
+            };
+            if slot.epoch.get().is_none() {
+                return Err(unknown(&mut slot.epoch));
+            }
+            let parent = match slot.record() {
+                Ok(record) if slot.epoch != epoch => record.parent,
+                _ => continue,
+            };
+            let parent = parent.and_then(|parent| self.table.slot(parent).ok());
+            if parent.is_some_and(|parent| parent.epoch == epoch) {
+                self.rebuild_one(*handle)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an object back once more, which was there for what was made from it.
+    fn end_again(&mut self, handle: Handle) -> Result<(), Stop> {
+        let ended = self.end_inner(handle, true);
+        if let Ok(slot) = self.table.slot(handle) {
+            slot.inner.clear();
+            slot.epoch = Sealed::of(0);
+        }
+        ended
+    }
+
+    /// Before an object ends whose children outlive it: those that have not come back yet do so now, since they share it with those that have.
+    pub(super) fn leave_children(&mut self, handle: Handle) -> Result<(), Stop> {
+        let (epoch, resources) = (self.epoch, &self.model.resources);
+        let leaves = |slot: &mut Slot| {
+            let resource = resources.get(slot.resource());
+            slot.epoch == epoch && resource.is_some_and(|resource| resource.children_stay)
+        };
+        if !self.table.slot(handle).is_ok_and(leaves) {
+            return Ok(());
+        }
+        match self.rebuild_children(handle) {
+            Err(Stop::Refused(CallError::Corrupt { .. } | CallError::Orphan { .. })) => Ok(()),
+            other => other,
+        }
     }
 
     /// All objects at once, or those of some clients, where the policy or an edge says so.

@@ -308,7 +308,13 @@ impl Core {
                 self.table.remove(child);
             }
         }
-        self.table.remove(handle);
+        let stays = |slot: &mut Slot| {
+            let resource = resources.get(slot.resource());
+            resource.is_some_and(|resource| resource.children_stay)
+        };
+        if !(self.table.slot(handle).is_ok_and(stays) && self.table.stay(handle)) {
+            self.table.remove(handle);
+        }
         self.release_unneeded();
     }
 }

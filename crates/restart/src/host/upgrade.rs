@@ -323,6 +323,9 @@ impl Core {
     /// Asks an object for what the host knows the answer to.
     fn ask(&mut self, handle: Handle) -> Result<(), Stop> {
         let model = self.model.clone();
+        if self.table.ended(handle) {
+            return Ok(());
+        }
         let Ok(resource) = self.table.slot(handle).map(|slot| slot.resource()) else {
             return Ok(());
         };

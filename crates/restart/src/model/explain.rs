@@ -43,6 +43,15 @@ impl Model {
                     resource.fields[*field], self.functions[*function].name
                 );
             }
+            if resource.children_end {
+                let _ = writeln!(out, "  its end          ends what was made from it");
+            }
+            if resource.children_stay {
+                let _ = writeln!(
+                    out,
+                    "  its end          leaves what was made from it: it is made again for that, and given back again"
+                );
+            }
             if let Some(name) = &resource.named {
                 let _ = writeln!(
                     out,

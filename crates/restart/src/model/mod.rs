@@ -90,6 +90,7 @@ impl Model {
                         named: None,
                         creators: Vec::new(),
                         children_end: false,
+                        children_stay: false,
                         identity: None,
                         closes: false,
                     });

@@ -38,6 +38,8 @@ pub(super) struct ResourceEntry {
     key: Option<String>,
     #[serde(default)]
     children_end: bool,
+    #[serde(default)]
+    children_stay: bool,
     /// The function that says what an object is, and the one that makes the object of that.
     pub(super) identity: Option<String>,
     pub(super) again: Option<String>,
@@ -132,6 +134,7 @@ impl Model {
             );
             resource.fields = entry.map(|e| e.fields.clone()).unwrap_or_default();
             resource.children_end = entry.is_some_and(|e| e.children_end);
+            resource.children_stay = entry.is_some_and(|e| e.children_stay);
             resource.closes = entry.is_some_and(|e| e.closes);
             resource.named = entry.and_then(|e| e.name.clone());
             resource.key = entry.and_then(|e| e.key.clone());
@@ -151,6 +154,7 @@ impl Model {
         }
         for index in 0..self.resources.len() {
             self.stands_for_a_key(index)?;
+            self.may_stay(index)?;
         }
         for function in &self.functions {
             self.may_give(function)?;
@@ -708,6 +712,23 @@ impl Model {
             states.push(name.into());
             states.len() - 1
         })
+    }
+
+    /// What was given back is made again and given back again, unseen: neither its end nor its keys may be anybody else's business.
+    fn may_stay(&self, index: usize) -> Result<(), ModelError> {
+        let resource = &self.resources[index];
+        let beside = [
+            (resource.children_end, "children_end"),
+            (resource.closes, "closes"),
+            (resource.keys.is_some(), "keys"),
+        ];
+        match beside.iter().find(|(found, _)| *found) {
+            Some((_, what)) if resource.children_stay => Err(ModelError::Unsupported {
+                function: resource.path(),
+                what: format!("children_stay beside {what}"),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn complete_resource(&mut self, index: usize, sidecar: &Sidecar) -> Result<(), ModelError> {

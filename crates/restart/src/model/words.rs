@@ -459,6 +459,8 @@ pub struct Resource {
     pub creators: Vec<(usize, Option<usize>)>,
     /// Children end with their parent.
     pub children_end: bool,
+    /// Children outlive their parent, which is made again for them, and given back again.
+    pub children_stay: bool,
     /// Its objects come back by what they are, not by how they were made.
     pub identity: Option<Identity>,
     /// Its end changes what others see: a lost object comes back before it ends.

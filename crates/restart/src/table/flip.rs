@@ -129,7 +129,7 @@ fn in_inner(inner: Option<&mut Inner>, draw: Draw<'_>) -> bool {
 const IN_SLOT: u64 = 6;
 
 fn in_slot(slot: &mut Slot, draw: Draw<'_>) -> bool {
-    let which = draw(IN_SLOT + IN_RECORD + IN_KEEPER);
+    let which = draw(IN_SLOT + IN_RECORD + IN_KEEPER + 1);
     match which {
         0 => in_word(&mut slot.generation.0, draw),
         1 => in_word(&mut slot.checksum, draw),
@@ -141,7 +141,13 @@ fn in_slot(slot: &mut Slot, draw: Draw<'_>) -> bool {
         },
         5 => in_inner(slot.inner.first_mut(), draw),
         _ if which < IN_SLOT + IN_RECORD => in_record(&mut slot.record, which - IN_SLOT, draw),
-        _ => in_keeper(&mut slot.keeper, which - IN_SLOT - IN_RECORD, draw),
+        _ if which < IN_SLOT + IN_RECORD + IN_KEEPER => {
+            in_keeper(&mut slot.keeper, which - IN_SLOT - IN_RECORD, draw)
+        }
+        _ => {
+            slot.record.ended = !slot.record.ended;
+            true
+        }
     }
 }
 

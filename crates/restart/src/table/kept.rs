@@ -60,6 +60,7 @@ impl Wire for Record {
         self.remembered.put(out);
         self.fields.put(out);
         self.parent.put(out);
+        self.ended.put(out);
     }
 
     fn take(rest: &mut Rest<'_>) -> Option<Self> {
@@ -73,6 +74,7 @@ impl Wire for Record {
             remembered: Wire::take(rest)?,
             fields: Wire::take(rest)?,
             parent: Wire::take(rest)?,
+            ended: Wire::take(rest)?,
         })
     }
 }
@@ -145,6 +147,11 @@ impl Table {
             .filter_map(|(place, _)| u32::try_from(place).ok())
             .collect();
         self.live = self.slots.len() - self.free.len();
+        let ended = self
+            .slots
+            .iter()
+            .filter(|slot| slot.live && slot.record.ended);
+        self.ended = ended.count();
     }
 
     /// Puts an object where another process had it. None where that place is taken, or no process can have had it.

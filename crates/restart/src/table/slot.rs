@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) remembered: Vec<(usize, Vec<(usize, Value)>)>,
     pub(crate) fields: Vec<u64>,
     pub(crate) parent: Option<Handle>,
+    /// Its client has given it back, and it is there for what was made from it alone.
+    pub(crate) ended: bool,
 }
 
 impl Record {
@@ -33,7 +35,8 @@ impl Record {
         };
         let mut sum = Sum::NEW
             .word(self.resource as u64)
-            .word(self.state as u64)
+            // No resource has 2^63 states.
+            .word(self.state as u64 ^ u64::from(self.ended) << 63)
             .word(self.creator as u64)
             .word(self.args.len() as u64)
             .word(self.remembered.len() as u64)

@@ -16,6 +16,8 @@ pub(crate) struct Table {
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<u32>,
     pub(super) live: usize,
+    /// How many of these were given back, and are there for what was made from them.
+    pub(super) ended: usize,
 }
 
 impl Table {
@@ -34,13 +36,50 @@ impl Table {
         }
     }
 
-    fn leave(&mut self, child: Handle, parent: Option<Handle>) {
-        if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok())
-            && let Some(place) = parent.children.iter().rposition(|one| *one == child)
-        {
+    /// The parent, where it was given back and is there for nobody any more.
+    fn leave(&mut self, child: Handle, parent: Option<Handle>) -> Option<Handle> {
+        let handle = parent?;
+        let parent = self.slot(handle).ok()?;
+        if let Some(place) = parent.children.iter().rposition(|one| *one == child) {
             parent.children.swap_remove(place);
             parent.children_sum = parent.children_sum.wrapping_sub(share(child));
         }
+        let ended = parent.record().is_ok_and(|record| record.ended);
+        (ended && parent.children.is_empty()).then_some(handle)
+    }
+
+    /// Keeps an object that was given back as long as something that was made from it is there. False where nothing is.
+    pub(crate) fn stay(&mut self, handle: Handle) -> bool {
+        let Ok(slot) = self.slot(handle) else {
+            return false;
+        };
+        if slot.children.is_empty() {
+            return false;
+        }
+        slot.inner.clear();
+        slot.epoch = Sealed::of(0);
+        if !slot.record.ended {
+            let whole = slot.record().is_ok();
+            slot.record.ended = true;
+            // One that was damaged stays an error of whoever needs it.
+            if whole {
+                slot.checksum = slot.record.checksum();
+            }
+            self.ended += 1;
+        }
+        true
+    }
+
+    /// Whether an object was given back, and is there for what was made from it. One whose record was damaged is not taken for one: it would be
+    /// left out in silence.
+    pub(crate) fn ended(&self, handle: Handle) -> bool {
+        let slot = self.slots.get(handle.index as usize);
+        slot.is_some_and(|slot| {
+            slot.live
+                && slot.generation == u64::from(handle.generation)
+                && slot.record.ended
+                && slot.record().is_ok()
+        })
     }
 
     /// The object is the child of another one from here on, whose handle is the argument `place` of its maker.
@@ -52,7 +91,7 @@ impl Table {
         else {
             return;
         };
-        self.leave(child, before);
+        let over = self.leave(child, before);
         if let Ok(slot) = self.slot(child) {
             slot.update(|record| {
                 record.parent = Some(parent);
@@ -62,6 +101,9 @@ impl Table {
             });
         }
         self.join(child, Some(parent));
+        if let Some(over) = over {
+            self.remove(over);
+        }
     }
 
     pub(super) fn place(
@@ -155,8 +197,13 @@ impl Table {
         slot.is_some_and(|slot| slot.live && slot.generation == u64::from(handle.generation))
     }
 
+    /// Takes an object out, with those before it that were there for it alone.
     pub(crate) fn remove(&mut self, handle: Handle) {
-        if let Ok(slot) = self.slot(handle) {
+        let mut over = Some(handle);
+        while let Some(handle) = over.take() {
+            let Ok(slot) = self.slot(handle) else {
+                return;
+            };
             slot.live = false;
             // After 2^32 objects a place would begin to repeat its names: it is used no more.
             let next = slot.number().checked_add(1);
@@ -165,10 +212,11 @@ impl Table {
             slot.keeper = Keeper::default();
             slot.children.clear();
             slot.children_sum = 0;
-            let parent = std::mem::take(&mut slot.record).parent;
+            let record = std::mem::take(&mut slot.record);
             self.free.extend(next.map(|_| handle.index));
             self.live -= 1;
-            self.leave(handle, parent);
+            self.ended = self.ended.saturating_sub(usize::from(record.ended));
+            over = self.leave(handle, record.parent);
         }
     }
 
@@ -195,8 +243,9 @@ impl Table {
         }
     }
 
+    /// How many objects clients have.
     pub(crate) fn len(&self) -> usize {
-        self.live
+        self.live.saturating_sub(self.ended)
     }
 
     /// The object at a place, which begins again behind the last one.
@@ -327,6 +376,39 @@ mod tests {
         assert_eq!(table.descendants(root), Ok(vec![a, c]));
         table.slot(a).expect("live").children.clear();
         assert_eq!(table.descendants(root), Err(Bad::Corrupt));
+    }
+
+    #[test]
+    fn what_was_given_back_is_there_as_long_as_something_that_was_made_from_it() {
+        let mut table = Table::default();
+        let child = |table: &mut Table, parent| {
+            let record = Record {
+                parent,
+                ..Record::default()
+            };
+            table.insert(record, 1, Inners::new())
+        };
+        let root = child(&mut table, None);
+        let a = child(&mut table, Some(root));
+        let (b, c) = (child(&mut table, Some(a)), child(&mut table, Some(a)));
+        assert!(table.stay(root) && table.stay(a) && !table.stay(b));
+        assert!(table.ended(root) && table.ended(a) && !table.ended(b));
+        assert_eq!((table.len(), table.handles().len()), (2, 4));
+        assert!(table.slot(a).expect("there").record().is_ok());
+        assert_eq!(table.descendants(root), Ok(vec![a, b, c]));
+        table.remove(b);
+        assert!(table.has(a), "another one needs it");
+        // The last one goes elsewhere: nobody needs either of them.
+        let other = child(&mut table, None);
+        table.move_to(c, other, 0);
+        assert!(!table.has(root) && !table.has(a) && table.has(c));
+        assert_eq!((table.len(), table.handles().len()), (2, 2));
+        // One whose record was damaged is told when it is needed, and not taken away, nor left out.
+        assert!(table.stay(other));
+        table.slot(other).expect("there").spoil();
+        assert!(!table.ended(other));
+        table.remove(c);
+        assert!(table.has(other));
     }
 
     #[test]

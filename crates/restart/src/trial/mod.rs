@@ -243,7 +243,9 @@ impl Trial {
     /// A legal call, or none where this draw came to none.
     fn act(&self, dice: &mut Dice, model: &Model, objects: &[Objects], held: &Held) -> Option<Act> {
         let leaves = |object: &&Objects| {
-            model.resources[object.resource].children_end
+            let resource = &model.resources[object.resource];
+            resource.children_end
+                || resource.children_stay
                 || !objects.iter().any(|other| other.parent == Some(object.id))
         };
         if dice.one_in(24) {

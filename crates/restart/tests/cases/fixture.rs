@@ -54,6 +54,10 @@ pub(crate) fn text(name: &str, ending: &str) -> String {
         .expect("components/build wrote it")
 }
 
+pub(crate) fn bytes(name: &str, ending: &str) -> Vec<u8> {
+    std::fs::read(built().join(format!("{name}.{ending}"))).expect("components/build wrote it")
+}
+
 pub(crate) fn model(name: &str) -> Model {
     Model::generate(&text(name, "wit"), &text(name, "recover.toml")).expect("the model is complete")
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_restart::{Edge, Handle, Policy, Value};
+use steadfast_restart::{CallError, Edge, Handle, Policy, Value};
 
 use crate::fixture;
 
@@ -205,6 +205,27 @@ fn files_outlive_many_crashes() {
         let edge = host.edge("test", "fs", &[]).expect("an edge");
         steps(&edge, seed, None);
     }
+}
+
+/// What is global is the name: each client has a handle of its own, and may use no other.
+#[test]
+fn a_name_is_the_same_file_to_every_client_whatever_fails_between() {
+    let host = fixture::host("fs", Policy::default());
+    let client = |from: &str| host.edge(from, "fs", &[]).expect("an edge");
+    let (first, second) = (client("first"), client("second"));
+    let own = open(&first, "shared", true).expect("it is made");
+    write(&first, own, 0, b"from the first");
+    first.reset().expect("it comes back");
+    let other = open(&second, "shared", false).expect("it is there");
+    assert_eq!(read(&second, other, 0, 64), b"from the first");
+    write(&second, other, 5, b"second");
+    second.reset().expect("it comes back");
+    assert_eq!(read(&first, own, 0, 64), b"from secondrst");
+    let foreign = second.discard(own);
+    assert!(
+        matches!(foreign, Err(CallError::Foreign { .. })),
+        "{foreign:?}"
+    );
 }
 
 #[test]

@@ -118,6 +118,14 @@ fn what_cannot_be_brought_back_is_refused_by_name() {
             "no function that makes it",
         ),
         (
+            constructor,
+            format!(
+                "[resource.\"a:b/i/r\"]\nchildren_stay = true\nchildren_end = true\n{}",
+                function(m, "effect = \"none\"")
+            ),
+            "children_stay beside children_end is not supported",
+        ),
+        (
             "constructor(); m: func(all: list<r>);",
             function(m, "effect = \"none\""),
             "an argument with an object inside",

@@ -84,6 +84,7 @@ fn a_generated_test_of_each_component_finds_no_difference() {
         "keyvalue",
         "shelf",
         "notes",
+        "branch",
     ] {
         holds(name, &[], 4, 0);
     }
