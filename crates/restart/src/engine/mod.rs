@@ -35,3 +35,4 @@ pub(crate) use self::imports::{
 };
 pub(crate) use self::linked::{Numbers, link, take_all};
 pub use self::load::{Code, Engine, SelfTest};
+pub(crate) use self::watch::at_next_tick;
