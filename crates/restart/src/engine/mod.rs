@@ -24,6 +24,7 @@ mod imports;
 mod linked;
 mod load;
 mod memory;
+mod quick;
 mod value;
 mod watch;
 

@@ -146,7 +146,8 @@ impl Core {
         self.run_of(&model, function, args, replaying)
     }
 
-    fn run_of(
+    /// The same for whoever has a count of the model already: one more is a locked instruction.
+    pub(super) fn run_of(
         &mut self,
         model: &Model,
         function: usize,
