@@ -219,7 +219,7 @@ fn a_task_has_stack_for_all_components_of_a_call() {
         app += &format!("[[edge]]\nfrom = \"c{n}\"\nto = \"c{}\"\n", n + 1);
     }
     app += "[[edge]]\nfrom = \"script\"\nto = \"c0\"\n";
-    app += "[[task]]\nname = \"deep\"\nto = \"c0\"\nfunction = \"test:deep/chain@0.1.0#go\"\nargs = [12000]\nperiod_us = 100000\n";
+    app += "[[task]]\nname = \"deep\"\nto = \"c0\"\nfunction = \"test:deep/chain@0.1.0#go\"\nargs = [12000]\nperiod_us = 500000\n";
     let output = host("run", "deep", &app, &["--for", "1"]);
     assert!(output.status.success(), "{}", err(&output));
     assert_eq!(err(&output), "");

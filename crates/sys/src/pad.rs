@@ -35,6 +35,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 struct Ranges<const N: usize> {
     start: [AtomicU64; N],
     end: [AtomicU64; N],
+    /// Slots behind these were never taken: a handler does not read them, which would take longer than all the rest that it does.
+    used: AtomicUsize,
 }
 
 impl<const N: usize> Ranges<N> {
@@ -42,14 +44,20 @@ impl<const N: usize> Ranges<N> {
         Self {
             start: [const { AtomicU64::new(0) }; N],
             end: [const { AtomicU64::new(0) }; N],
+            used: AtomicUsize::new(0),
         }
     }
 
     fn contains(&self, at: u64) -> bool {
-        self.start.iter().zip(&self.end).any(|(start, end)| {
-            let end = end.load(Ordering::Acquire);
-            end > at && start.load(Ordering::Relaxed) <= at
-        })
+        let used = self.used.load(Ordering::Acquire);
+        self.start
+            .iter()
+            .zip(&self.end)
+            .take(used)
+            .any(|(start, end)| {
+                let end = end.load(Ordering::Acquire);
+                end > at && start.load(Ordering::Relaxed) <= at
+            })
     }
 
     fn insert(&self, range: &Range<u64>) -> bool {
@@ -60,7 +68,7 @@ impl<const N: usize> Ranges<N> {
                 return true;
             }
         }
-        for (start, end) in self.start.iter().zip(&self.end) {
+        for (place, (start, end)) in self.start.iter().zip(&self.end).enumerate() {
             // A start that no address reaches marks the slot as taken until the end is in place.
             if end.load(Ordering::Acquire) == 0
                 && start
@@ -69,6 +77,7 @@ impl<const N: usize> Ranges<N> {
             {
                 start.store(range.start, Ordering::Release);
                 end.store(range.end, Ordering::Release);
+                self.used.fetch_max(place + 1, Ordering::AcqRel);
                 return true;
             }
         }
@@ -591,6 +600,24 @@ pub fn install() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_are_known_until_they_are_taken_away_however_many_there_are() {
+        static FEW: Ranges<3> = Ranges::new();
+        let all = [10..20, 30..40, 50..60];
+        assert!(!FEW.contains(15));
+        for (place, range) in all.iter().enumerate() {
+            assert!(FEW.insert(range) && FEW.insert(range), "twice is once");
+            for (other, range) in all.iter().enumerate() {
+                assert_eq!(FEW.contains(range.start), other <= place);
+                assert!(!FEW.contains(range.end));
+            }
+        }
+        assert!(!FEW.insert(&(70..80)), "no room");
+        FEW.remove(&all[0]);
+        assert!(!FEW.contains(15) && FEW.contains(35) && FEW.contains(55));
+        assert!(FEW.insert(&(70..80)) && FEW.contains(75));
+    }
 
     /// One that is left would strike the first call that hangs, and its cause would be a wild fault.
     #[test]

@@ -262,7 +262,7 @@ fn calls(folder: &Path, report: &mut Report) -> Result<(), Told> {
     put(
         report,
         "call.bare",
-        "a call across Stores without stubs, values as this host passes them",
+        "a call across Stores without stubs, with wasmtime's values",
         untyped,
     )?;
     put(

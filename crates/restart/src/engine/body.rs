@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use steadfast_sys::pad;
@@ -15,6 +15,7 @@ use wasmtime::component::{
 use super::error::LoadError;
 use super::imports::{self, Context, Import, Journal, Nested};
 use super::load::Code;
+use super::quick::{self, Quick};
 use super::value::{from_val, to_val};
 use super::{memory, watch};
 use crate::value::{Handle, Value};
@@ -63,6 +64,8 @@ pub(crate) struct Mold {
     pub(crate) name: String,
     pre: InstancePre<Context>,
     exports: Vec<ComponentExportIndex>,
+    /// How each function is called where its types are known here; looked up once.
+    quick: Vec<OnceLock<Option<Quick>>>,
     init: Option<ComponentExportIndex>,
     pub(crate) code: Arc<Code>,
     limits: Limits,
@@ -99,7 +102,7 @@ impl Mold {
         let exports = functions
             .iter()
             .map(|(interface, name)| lookup(interface, name))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
         let init = match init {
             None => None,
             Some(init) => Some(code.component.get_export_index(None, init).ok_or_else(|| {
@@ -113,6 +116,7 @@ impl Mold {
         Ok(Self {
             name: name.into(),
             pre,
+            quick: exports.iter().map(|_| OnceLock::new()).collect(),
             exports,
             init,
             code: code.clone(),
@@ -317,12 +321,14 @@ impl Body {
             return Err(Failure::Trap("the component has been stopped".into()));
         };
         let func = live.func(&self.mold, function)?;
+        let quick = self.mold.quick[function].get_or_init(|| quick::known(func, &live.store));
+        let none = || Failure::Invalid("an argument names no object".into());
         let params = &mut self.room;
         params.clear();
-        for arg in args {
-            let value = to_val(arg, inner);
-            params
-                .push(value.ok_or_else(|| Failure::Invalid("an argument names no object".into()))?);
+        if quick.is_none() {
+            for arg in args {
+                params.push(to_val(arg, inner).ok_or_else(none)?);
+            }
         }
         let mut results = [Val::Bool(false)];
         let results = &mut results[..usize::from(has_result)];
@@ -330,13 +336,17 @@ impl Body {
             let _inside = pad::Inside::enter();
             self.watch.begin();
             let passage = Passage::begin(self.mold.code.text.start);
-            let outcome = func.call(&mut live.store, params, results);
+            let outcome = match quick {
+                Some(quick) => quick(func, &mut live.store, args, inner, made),
+                None => Some(func.call(&mut live.store, params, results).map(|()| None)),
+            };
             drop(passage);
             self.watch.end();
-            outcome
+            outcome.ok_or_else(none)?
         };
         match outcome {
-            Ok(()) => match results.first() {
+            Ok(given @ Some(_)) => Ok(given),
+            Ok(None) => match results.first().filter(|_| quick.is_none()) {
                 None => Ok(None),
                 Some(value) => from_val(value, made)
                     .map(Some)

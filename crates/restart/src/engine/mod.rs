@@ -24,6 +24,7 @@ mod imports;
 mod linked;
 mod load;
 mod memory;
+mod quick;
 mod value;
 mod watch;
 
@@ -35,3 +36,4 @@ pub(crate) use self::imports::{
 };
 pub(crate) use self::linked::{Numbers, link, take_all};
 pub use self::load::{Code, Engine, SelfTest};
+pub(crate) use self::watch::at_next_tick;

@@ -55,6 +55,16 @@ pub(super) fn to_val(
     })
 }
 
+/// An object of a result: its place in `made`.
+pub(super) fn made_place(inner: ResourceAny, made: &mut Vec<ResourceAny>) -> Option<Value> {
+    let index = u32::try_from(made.len()).ok()?;
+    made.push(inner);
+    Some(Value::Handle(Handle {
+        index,
+        generation: u32::MAX,
+    }))
+}
+
 /// A value of a result. A handle in it becomes its place in `made`.
 pub(super) fn from_val(value: &Val, made: &mut Vec<ResourceAny>) -> Option<Value> {
     let mut boxed = |value: &Option<Box<Val>>| match value {
@@ -111,14 +121,7 @@ pub(super) fn from_val(value: &Val, made: &mut Vec<ResourceAny>) -> Option<Value
         Val::Result(Ok(value)) => Value::Result(Ok(boxed(value)?)),
         Val::Result(Err(value)) => Value::Result(Err(boxed(value)?)),
         Val::Flags(names) => Value::Flags(names.clone()),
-        Val::Resource(inner) => {
-            let index = u32::try_from(made.len()).ok()?;
-            made.push(*inner);
-            Value::Handle(Handle {
-                index,
-                generation: u32::MAX,
-            })
-        }
+        Val::Resource(inner) => made_place(*inner, made)?,
         _ => return None,
     })
 }

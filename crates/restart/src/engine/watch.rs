@@ -22,6 +22,18 @@ const TICK: Duration = Duration::from_millis(2);
 
 static STARTED: OnceLock<std::io::Result<()>> = OnceLock::new();
 static ALL: Mutex<Vec<Followed>> = Mutex::new(Vec::new());
+/// What the thread does at its next look, for callers that have no time for it.
+static LATER: Mutex<Vec<Job>> = Mutex::new(Vec::new());
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Has the watching thread do it within a tick: to wake another thread takes longer than to leave a word. Never waited for.
+pub(crate) fn at_next_tick(job: Job) {
+    match LATER.try_lock() {
+        Ok(mut later) => later.push(job),
+        Err(_) => job(),
+    }
+}
 
 #[derive(Debug)]
 struct Watched {
@@ -58,6 +70,8 @@ pub(super) fn start() -> std::io::Result<()> {
 fn run() {
     loop {
         std::thread::sleep(TICK);
+        let later = std::mem::take(&mut *LATER.lock().unwrap_or_else(PoisonError::into_inner));
+        later.into_iter().for_each(|job| job());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|followed| {
             let Some(watched) = followed.watched.upgrade() else {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::parts::Refill;
 use crate::body::{Body, Inner, Inners};
-use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
+use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, at_next_tick, open};
 use crate::keep::Kept;
 use crate::model::{Effect, Model, Passing, Role};
 use crate::table::{Bad, Sealed, Table};
@@ -146,7 +146,8 @@ impl Core {
         self.run_of(&model, function, args, replaying)
     }
 
-    fn run_of(
+    /// The same for whoever has a count of the model already: one more is a locked instruction.
+    pub(super) fn run_of(
         &mut self,
         model: &Model,
         function: usize,
@@ -361,9 +362,12 @@ impl Core {
         };
         self.stats.swapped += 1;
         let dead = std::mem::replace(&mut self.bodies, spare);
-        if let Some(worker) = &self.worker {
-            // The worker ends with the host; until then it takes what it is given.
-            let _ = worker.send((dead, self.in_a_row > 1));
+        if let Some(worker) = self.worker.clone() {
+            let anew = self.in_a_row > 1;
+            // Whoever met the failure does not wake anybody. The worker ends with the host; until then it takes what it is given.
+            at_next_tick(Box::new(move || {
+                let _ = worker.send((dead, anew));
+            }));
         }
         true
     }

@@ -171,13 +171,15 @@ impl Core {
         if !self.imports.is_empty() {
             open(&self.journal).returns(Some(handle));
         }
-        let made = self.make_again(&record);
+        // Once for all calls of the replay.
+        let model = self.model.clone();
+        let made = self.make_again(&model, &record);
         let made = made.and_then(|inner| {
             let epoch = self.epoch;
             if let Ok(slot) = self.table.slot(handle) {
                 (slot.inner, slot.epoch) = (inner, Sealed::of(epoch));
             }
-            self.refit(handle, &record)
+            self.refit(&model, handle, &record)
         });
         if !self.imports.is_empty() {
             let over = {
@@ -217,9 +219,8 @@ impl Core {
     }
 
     /// Leads a new object to the state, the data and the fields that its record has.
-    fn refit(&mut self, handle: Handle, record: &Record) -> Result<(), Stop> {
+    fn refit(&mut self, model: &Model, handle: Handle, record: &Record) -> Result<(), Stop> {
         let epoch = self.epoch;
-        let model = self.model.clone();
         let resource = &model.resources[record.resource];
         for &function in &resource.paths[record.state] {
             let mut args = vec![Value::Handle(handle)];
@@ -239,7 +240,7 @@ impl Core {
                     }
                 }
             }
-            let result = self.run(function, &args, true)?;
+            let result = self.run_of(model, function, &args, true)?;
             if let Effect::State { when, .. } = model.functions[function].effect
                 && !when.holds(result.as_ref())
             {
@@ -275,7 +276,7 @@ impl Core {
                     format!("{} cannot take {}", what.name, record.fields[field]),
                 ));
             };
-            let result = self.run(function, &[Value::Handle(handle), value], true)?;
+            let result = self.run_of(model, function, &[Value::Handle(handle), value], true)?;
             if !When::Ok.holds(result.as_ref()) {
                 return Err(Stop::Failed(
                     Cause::Replay,
@@ -287,14 +288,13 @@ impl Core {
     }
 
     /// Calls an object's maker again.
-    fn make_again(&mut self, record: &Record) -> Result<Inners, Stop> {
-        let model = self.model.clone();
+    fn make_again(&mut self, model: &Model, record: &Record) -> Result<Inners, Stop> {
         let function = &model.functions[record.creator];
         let mut args = Cow::Borrowed(&record.args);
         for (place, value) in &function.replay {
             args.to_mut()[*place] = value.clone();
         }
-        self.run(record.creator, &args, true)?;
+        self.run_of(model, record.creator, &args, true)?;
         let inner = self.inner();
         if inner.len() == self.bodies.len() {
             Ok(inner)
@@ -317,7 +317,7 @@ impl Core {
         };
         let record = record.map_err(|bad| self.bad(bad))?;
         let begin = Instant::now();
-        let inner = self.make_again(&record)?;
+        let inner = self.make_again(&self.model.clone(), &record)?;
         let resource = record.resource;
         // An object for the time of the refill alone.
         let handle = self.table.insert(record, epoch, inner.clone());
