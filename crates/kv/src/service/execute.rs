@@ -5,7 +5,7 @@ use std::time::Instant;
 use steadfast_crosscheck::{Digest, Index, Node, ObjectId, Recover, Standing, Tuple};
 use steadfast_digest::crc32c;
 use steadfast_group::Delivery;
-use steadfast_group::sequencer::raft::unstamped;
+use steadfast_group::sequencer::unstamped;
 
 use super::submit::Unacked;
 use super::{Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, deliver, local_ms};
