@@ -312,11 +312,10 @@ impl Core {
                         .iter()
                         .any(|pair| pair.passive && lost.contains(&pair.object))
                 };
-                // Of an object that nobody has found changed the recovery would find no evidence either.
-                let is_unmarked = |(_, list): &(Node, &Tuple)| {
-                    let mut pairs = list.objects.iter();
-                    pairs.all(|pair| !pair.passive && !pair.doubt)
-                };
+                // Of an object that nobody has found changed the recovery would find no evidence either. What is in doubt may be so for
+                // another reason, which goes away.
+                let is_unmarked =
+                    |(_, list): &(Node, &Tuple)| list.objects.iter().all(|pair| !pair.passive);
                 let contradicted = (0..own.replies.len()).any(|k| {
                     let chosen = winner(
                         lists.iter().filter_map(|(_, list)| list.replies.get(k)),
