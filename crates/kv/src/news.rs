@@ -107,7 +107,9 @@ pub(crate) struct Flipped {
     pub(crate) byte: usize,
     /// Its place in that byte.
     pub(crate) bit: u32,
-    /// How many there are.
+    /// That byte as it was, XOR as it is.
+    pub(crate) xor: u8,
+    /// How many bits there are, in all bytes.
     pub(crate) bits: u32,
 }
 
@@ -180,6 +182,7 @@ mod tests {
                 field: "value",
                 byte: 2,
                 bit: 3,
+                xor: 8,
                 bits: 1,
             })),
             News::Replaced {

@@ -365,6 +365,7 @@ impl Service {
             field,
             byte,
             bit,
+            xor: 1 << bit,
             bits,
         };
         let what = format!("{field} byte {byte} bit {bit} had flipped");
@@ -403,10 +404,11 @@ impl Service {
                     field: place.field,
                     byte: place.byte,
                     bit: xor.trailing_zeros(),
+                    xor,
                     bits,
                 };
                 let what = format!(
-                    "{bits} bits in {} bytes were wrong, the first in {} byte {}",
+                    "{bits} bits in {} bytes were wrong, the first in {} byte {}, XOR {xor:#04x}",
                     wrong.len(),
                     place.field,
                     place.byte
