@@ -1,6 +1,6 @@
 //! The fault grammar: one line says which fault happens where, when and how.
 //!
-//! `run --flip`, plan files, tests and replay lines all use this grammar and this parser; a
+//! `run --flip`, `kv strike`, plan files, tests and replay lines all use this grammar and this parser; a
 //! fault prints as the line that makes it again. docs/reference/fault-grammar.md is the manual, with the
 //! EBNF and one example for every model.
 //!
@@ -8,6 +8,9 @@
 //! replica=1 at=bzip2+0x1a2f0 n=1000000 reg=rax bit=17
 //! \_ whom _/ \________ when _________/ \_where/ \how/
 //! ```
+//!
+//! A [`Fault`] strikes a program, a [`ServiceFault`] the objects and messages of replicas that vote. One parser reads both: a line that is
+//! meant for the other kind is refused, and the error says who takes it.
 //!
 //! Invariants
 //!  1. A [`Fault`] that exists is well formed: [`Fault::new`] goes through the parser, so there is one set of rules.
@@ -31,6 +34,7 @@ pub mod ids;
 mod parse;
 mod place;
 mod register;
+mod service;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -44,6 +48,7 @@ pub use bits::Bits;
 pub use parse::FaultError;
 pub use place::{Index, Location, MemBase, MemExpr, Module};
 pub use register::{Gpr, GprPart, Lane, LaneWidth, Register, VectorWidth};
+pub use service::{Field, Passing, Place, ServiceFault, Stored};
 pub use storage::{Access, Extent, PathGlob, Storage};
 
 use crate::cpus::CpuSet;
@@ -531,6 +536,14 @@ impl FromStr for Fault {
 
     fn from_str(line: &str) -> Result<Self, Self::Err> {
         parse::line(line)
+    }
+}
+
+impl FromStr for ServiceFault {
+    type Err = FaultError;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        parse::service(line)
     }
 }
 

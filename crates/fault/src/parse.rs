@@ -10,13 +10,14 @@ use std::num::{NonZeroI64, NonZeroU64};
 use super::bits::{self, Bits};
 use super::place::{Location, MemBase, MemExpr, Module};
 use super::register::{self, Register};
+use super::service::{Field, Passing, Place, ServiceFault, Stored};
 use super::storage::{Access, Storage};
 use super::{
     Change, Effect, EventPhase, Fault, Hits, Incident, InsnClass, Lasting, Moment, Odds, Part,
     Processes, Replicas, Scope, Target, ThreadPath, Trigger, Victim,
 };
 use crate::cpus::CpuSet;
-use crate::ids::EventIndex;
+use crate::ids::{EventIndex, ReplicaId};
 use crate::text;
 
 /// Why a line is not a fault, and where.
@@ -68,6 +69,21 @@ impl FaultError {
         }
     }
 
+    /// What stands in a line of the grammar, at this clause, and is beyond what its engine has.
+    #[must_use]
+    pub fn beyond(
+        line: &str,
+        clause: &str,
+        requirement: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let mut cut = Line::cut(line).ok();
+        match cut.as_mut().and_then(|it| Some((it.take(clause)?, it))) {
+            Some((clause, line)) => line.wrong(clause, requirement, fix),
+            None => Self::new(line, 1, requirement, "none", fix),
+        }
+    }
+
     /// A value put together by hand that reads back as another one.
     pub(super) fn not_canonical(line: &str, read: &Fault) -> Self {
         Self::new(
@@ -81,7 +97,7 @@ impl FaultError {
 }
 
 /// Every clause: its name, whether it has a value, and with what it goes.
-const CLAUSES: [(&str, bool, &str); 39] = [
+const CLAUSES: [(&str, bool, &str); 43] = [
     ("replica", true, "any fault"),
     ("process", true, "any fault"),
     ("thread", true, "any fault"),
@@ -122,7 +138,11 @@ const CLAUSES: [(&str, bool, &str); 39] = [
     ("waddr", false, "at= or class="),
     ("ip", false, "at=, class= or event="),
     ("code", false, "at= or class="),
-    ("byte", true, "read= or write=, and bit=, bits= or mask="),
+    (
+        "byte",
+        true,
+        "read=, write= or object=, and bit=, bits= or mask=",
+    ),
     ("keep", true, "write= and kind=torn"),
     ("by", true, "read= or write=, and kind=misdirected"),
     ("once", false, "reg=, mem= or rval with at= or class="),
@@ -145,6 +165,10 @@ const CLAUSES: [(&str, bool, &str); 39] = [
     ("stuck", true, "a fault in bits"),
     ("kind", true, "a fault without a target"),
     ("kill", true, "a fault without a target"),
+    ("object", true, "replica=, byte= and bit="),
+    ("field", true, "object=item: or object=client:"),
+    ("message", true, "replica= and bit="),
+    ("queue", true, "replica= and bit="),
 ];
 
 fn known(name: &str) -> Option<&'static (&'static str, bool, &'static str)> {
@@ -335,8 +359,24 @@ pub(super) fn plan(text: &str) -> Result<Vec<Fault>, FaultError> {
     Ok(faults)
 }
 
+/// Names of the clauses that say when a program is struck; `every=` may stand beside `time=`.
+const MOMENTS: [&str; 7] = ["at", "class", "read", "write", "event", "time", "every"];
+/// Names of the clauses that name a place in a service.
+const PLACES: [&str; 3] = ["object", "message", "queue"];
+
 pub(super) fn line(text: &str) -> Result<Fault, FaultError> {
     let mut line = Line::cut(text)?;
+    let place = line.left.iter().find(|it| PLACES.contains(&it.name));
+    if let Some(&clause) = place {
+        return Err(line.wrong(
+            clause,
+            format!(
+                "{}= is a place in a service, which steadfast kv strike hits",
+                clause.name
+            ),
+            format!("steadfast kv strike '{}'", text.trim()),
+        ));
+    }
     let victim = victim(&mut line)?;
     let trigger = trigger(&mut line)?;
     let effect = effect(&mut line, &trigger)?;
@@ -346,6 +386,117 @@ pub(super) fn line(text: &str) -> Result<Fault, FaultError> {
         trigger,
         effect,
     })
+}
+
+pub(super) fn service(text: &str) -> Result<ServiceFault, FaultError> {
+    let mut line = Line::cut(text)?;
+    let Some(clause) = line.take_one(&PLACES)? else {
+        let moment = line.left.iter().find(|it| MOMENTS.contains(&it.name));
+        if let Some(&clause) = moment {
+            return Err(line.wrong(
+                clause,
+                format!(
+                    "{}= is a moment of a program, which steadfast run --flip and inject hit",
+                    clause.name
+                ),
+                "object=item:KEY byte=2 bit=3, or message=reply bit=77",
+            ));
+        }
+        return Err(line.missing(
+            format!(
+                "a strike says what it hits: one of {}",
+                alternatives(&PLACES)
+            ),
+            "object=item:KEY byte=2 bit=3, or message=reply bit=77",
+        ));
+    };
+    let Some(whom) = line.take("replica") else {
+        return Err(line.missing("a strike says whom it hits: replica=", "replica=1"));
+    };
+    let replica = text::number(whom.value)
+        .and_then(|n| u8::try_from(n).ok())
+        .filter(|n| *n < Replicas::COUNT_MAX)
+        .map(ReplicaId)
+        .ok_or_else(|| {
+            let numbers = format!("a strike has one replica, below {}", Replicas::COUNT_MAX);
+            line.wrong(whom, numbers, "replica=1")
+        })?;
+    let place = if clause.name == "object" {
+        stored(&mut line, clause)?
+    } else {
+        let Some(passing) = Passing::from_word(clause.text) else {
+            let words = Passing::ALL.iter().map(|passing| passing.word());
+            let own = words.filter(|word| word.split('=').next() == Some(clause.name));
+            let own = own.collect::<Vec<_>>();
+            let fix = text::nearest(clause.text, own.iter().copied());
+            let fix = fix.unwrap_or(own[0]).to_owned();
+            return Err(line.wrong(clause, format!("it is one of {}", own.join(", ")), fix));
+        };
+        let bit = below(&mut line, "bit", passing.bits())?;
+        Place::Next { passing, bit }
+    };
+    line.finish()?;
+    Ok(ServiceFault { replica, place })
+}
+
+/// A bit of an object: its name, the part of it that is struck, and where in that.
+fn stored(line: &mut Line<'_>, clause: Clause<'_>) -> Result<Place, FaultError> {
+    let object = match clause.value.split_once(':') {
+        Some(("log", "head")) => None,
+        Some(("item", key)) if !key.is_empty() => Some(Stored::Item(key.to_owned())),
+        Some(("client", name)) if !name.is_empty() => Some(Stored::Client(name.to_owned())),
+        _ => {
+            return Err(line.wrong(
+                clause,
+                "object= takes item:KEY, client:NAME for the replies kept of a client, or log:head",
+                "object=item:a",
+            ));
+        }
+    };
+    let field = match (&object, line.take("field")) {
+        (Some(_), Some(clause)) => Field::from_word(clause.value).ok_or_else(|| {
+            let words = Field::ALL.iter().map(|field| field.word());
+            let fix = text::nearest(clause.value, words.clone()).unwrap_or("value");
+            let words = words.collect::<Vec<_>>().join(", ");
+            line.wrong(
+                clause,
+                format!("field= takes one of {words}"),
+                format!("field={fix}"),
+            )
+        })?,
+        (None, Some(clause)) => {
+            return Err(line.wrong(clause, goes_with(clause), "remove it: log:head has bytes"));
+        }
+        (_, None) => Field::Value,
+    };
+    let byte = below(line, "byte", u32::MAX)?;
+    let bit = u8::try_from(below(line, "bit", 8)?).unwrap_or(0);
+    Ok(match object {
+        Some(object) => Place::Stored {
+            object,
+            field,
+            byte,
+            bit,
+        },
+        None => Place::Head { byte, bit },
+    })
+}
+
+/// A clause that counts from 0.
+fn below(line: &mut Line<'_>, name: &str, limit: u32) -> Result<u32, FaultError> {
+    let Some(clause) = line.take(name) else {
+        return Err(line.missing(format!("a strike needs {name}="), format!("{name}=0")));
+    };
+    text::number(clause.value)
+        .and_then(|n| u32::try_from(n).ok())
+        .filter(|n| *n < limit)
+        .ok_or_else(|| {
+            line.wrong(
+                clause,
+                format!("{name}= takes a number below {limit}"),
+                format!("{name}=0"),
+            )
+        })
 }
 
 fn victim(line: &mut Line<'_>) -> Result<Victim, FaultError> {
@@ -429,7 +580,7 @@ fn thread(path: &str) -> Option<ThreadPath> {
 fn trigger(line: &mut Line<'_>) -> Result<Trigger, FaultError> {
     // time= and every= may stand together, so the group is taken by its first member.
     let every = line.take("every");
-    match line.take_one(&["at", "class", "read", "write", "event", "time"])? {
+    match line.take_one(&MOMENTS[..6])? {
         Some(clause) if clause.name != "time" && every.is_some() => {
             let every = every.unwrap_or(clause);
             Err(line.wrong(

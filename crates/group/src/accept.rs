@@ -19,11 +19,12 @@ use crate::wire::{self, Hello};
 const HELLO: Duration = Duration::from_secs(5);
 
 impl Links {
-    /// Takes connections of other replicas for ever.
+    /// Takes connections of other replicas to `me` for ever. Without an engine nobody orders over them.
     pub async fn accept<E: From<Heard> + Send + 'static>(
         self,
         listener: TcpListener,
-        raft: Raft,
+        me: Node,
+        raft: Option<Raft>,
         events: mpsc::UnboundedSender<E>,
     ) {
         loop {
@@ -33,7 +34,7 @@ impl Links {
             };
             let (links, raft, events) = (self.clone(), raft.clone(), events.clone());
             tokio::spawn(async move {
-                let _ = links.hear(stream, raft, events).await;
+                let _ = links.hear(stream, me, raft, events).await;
             });
         }
     }
@@ -41,7 +42,8 @@ impl Links {
     async fn hear<E: From<Heard>>(
         &self,
         stream: TcpStream,
-        raft: Raft,
+        me: Node,
+        raft: Option<Raft>,
         events: mpsc::UnboundedSender<E>,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
@@ -79,10 +81,13 @@ impl Links {
             Hello::Order { secret, .. } | Hello::Vote { secret, .. } if secret != self.secret => {
                 Err(io::Error::other("not of this group"))
             }
-            Hello::Order { to, .. } | Hello::Vote { to, .. } if to != *raft.node_id() => {
+            Hello::Order { to, .. } | Hello::Vote { to, .. } if to != me.0 => {
                 Err(io::Error::other("meant for a process that has gone"))
             }
-            Hello::Order { .. } => raft::answer(&raft, stream).await,
+            Hello::Order { .. } => match raft {
+                Some(raft) => raft::answer(&raft, stream).await,
+                None => Err(io::Error::other("this service orders by itself")),
+            },
             Hello::Vote { from, .. } => {
                 let from = Node(from);
                 let _ = events.send(Heard::Epoch(from, epoch).into());

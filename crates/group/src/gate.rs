@@ -10,8 +10,7 @@ use std::time::Duration;
 use steadfast_crosscheck::Node;
 use tokio::time::Instant;
 
-use crate::sequencer::Sequencer as _;
-use crate::sequencer::raft::Engine;
+use crate::sequencer::Sequencer;
 use crate::who::{Kept, Member, Met, Who};
 
 /// A new process that asks to be let in is heard of several times in this.
@@ -47,12 +46,12 @@ impl Gate {
     }
 
     /// A process that belongs to no group asks about this one's. `alive` says which members answer; `told` hears how letting it in ended.
-    pub fn meet(
+    pub fn meet<S: Sequencer>(
         &mut self,
         other: &Who,
         members: &BTreeMap<Node, Member>,
         alive: impl Fn(Node) -> bool,
-        engine: &Engine,
+        engine: &S,
         told: impl FnOnce(LetIn) + Send + 'static,
     ) -> Met {
         let me = Node(self.who.node);
@@ -108,7 +107,7 @@ impl Gate {
     }
 
     /// A member that was started again may have another address for clients. Where replicas reach it is what they found it by.
-    fn readdress(&self, node: Node, known: &Member, now: Member, engine: &Engine) {
+    fn readdress<S: Sequencer>(&self, node: Node, known: &Member, now: Member, engine: &S) {
         let moved = known.client != now.client && known.peer == now.peer;
         if moved && engine.is_leader() && !self.letting_in.swap(true, Ordering::Relaxed) {
             let (engine, busy) = (engine.clone(), self.letting_in.clone());

@@ -24,7 +24,7 @@ use steadfast_digest::{Vote128, crc32c};
 use steadfast_group::disk::record;
 use steadfast_group::secret;
 
-use crate::ask::{ask, plain, status_of};
+use crate::ask::{ask, ask_within, plain, status_of};
 use crate::cli::At;
 use crate::saved::{Saved, from_hex, to_hex};
 use crate::say;
@@ -33,9 +33,13 @@ use crate::service::DOUBT;
 const MAGIC: &[u8; 8] = b"SFKVBAK1";
 /// Bytes of items in one record of a file, and in one entry of the log.
 const BATCH: usize = 1 << 20;
-/// How long a group may be in doubt about its state: repairs take milliseconds, and each fault begins another one.
+/// How long a group may be in doubt about its state without a repair: one that mends fault after fault is waited for.
 const LIMIT: Duration = Duration::from_secs(20);
+/// And with repairs.
+const LIMIT_ALL: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(20);
+/// A replica that says nothing for so long is not asked what it has repaired.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a file says before its items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,16 +211,36 @@ fn fetched(at: &At, secret: u128) -> anyhow::Result<Result<Whole, String>> {
     }))
 }
 
-/// The same, again and again until nothing is in doubt, within a limit.
+/// The same, again and again until nothing is in doubt, while repairs go on.
 fn agreed(at: &At, secret: u128) -> anyhow::Result<Whole> {
-    let until = Instant::now() + LIMIT;
+    let began = Instant::now();
+    let mut last = (repairs(at)?, began);
     loop {
-        match fetched(at, secret)? {
+        let why = match fetched(at, secret)? {
             Ok(whole) => return Ok(whole),
-            Err(why) => ensure!(Instant::now() < until, "for {} s: {why}", LIMIT.as_secs()),
+            Err(why) => why,
+        };
+        let now = repairs(at)?;
+        if now != last.0 && began.elapsed() < LIMIT_ALL {
+            last = (now, Instant::now());
         }
+        let waited = began.elapsed().as_secs();
+        ensure!(last.1.elapsed() < LIMIT, "for {waited} s: {why}");
         std::thread::sleep(PAUSE);
     }
+}
+
+/// What each replica of the group has repaired so far: those that answer.
+fn repairs(at: &At) -> anyhow::Result<Vec<Option<u64>>> {
+    let status = status_of(at)?;
+    let members = status["members"].as_array().into_iter().flatten();
+    let clients = members.filter_map(|member| member["client"].as_str());
+    let repairs = clients.map(|client| {
+        let said = ask_within(&at.also(client), "sf status", HEARD_WITHIN).ok()?;
+        let status: serde_json::Value = serde_json::from_str(&said).ok()?;
+        status["counts"]["repairs"].as_u64()
+    });
+    Ok(repairs.collect())
 }
 
 pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result<()> {

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use crate::ask::ask;
 use crate::cli::{At, Common, Local};
 use crate::inherit;
+use crate::news::News;
 use crate::say;
 use steadfast_group::Member;
 use steadfast_group::secret::{self, node};
@@ -202,10 +203,13 @@ async fn group(args: &Local, common: &Common) -> anyhow::Result<()> {
 fn announce(common: &Common, clients: &[SocketAddr], pids: &[Option<u32>]) {
     let list: Vec<String> = clients.iter().map(ToString::to_string).collect();
     if common.json {
-        let ready = serde_json::json!({
-            "event": "ready", "stage": common.stage.word(), "clients": list, "pids": pids,
-        });
-        say::result(&ready.to_string());
+        let ready = News::Ready {
+            stage: common.stage.word(),
+            clients: list,
+            pids: pids.to_vec(),
+        };
+        say::line(true, "", &ready);
+        say::finish();
     } else {
         say::result(&format!(
             "ready: {} replicas, stage {}; memcached clients may use any of {}",
@@ -324,7 +328,11 @@ impl Parent<'_> {
                                     "replica {number} had died; a fresh process {} has its place after {took_ms} ms",
                                     pid.unwrap_or(0)
                                 ),
-                                &serde_json::json!({"event": "replaced", "replica": number, "pid": pid, "took_ms": took_ms}),
+                                &News::Replaced {
+                                    replica: number,
+                                    pid,
+                                    took_ms,
+                                },
                             );
                             return;
                         }

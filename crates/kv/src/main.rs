@@ -16,6 +16,7 @@ mod http;
 mod inherit;
 mod leader;
 mod local;
+mod news;
 mod once;
 mod protocol;
 mod reads;
@@ -229,16 +230,15 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
 fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
     let status = status_of(at)?;
     let members = status["members"].as_array().cloned().unwrap_or_default();
-    let wanted = match strike::Strike::parse(line, members.len()) {
-        Ok(wanted) => wanted,
+    let fault = match strike::read(line, members.len()) {
+        Ok(fault) => fault,
         Err(why) => {
-            say::error(&why.replace("; fix: ", "\n  fix:   "));
+            say::error(&format!("{why}\n  fix:   {}", why.fix));
             return Ok(Own::Usage.code().into());
         }
     };
-    let member = members
-        .iter()
-        .find(|member| member["replica"] == wanted.replica);
+    let replica = fault.replica().0;
+    let member = members.iter().find(|member| member["replica"] == replica);
     let client = member
         .and_then(|member| member["client"].as_str())
         .context("the group does not name that replica")?;
@@ -247,8 +247,8 @@ fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
         bail!("{}", plain(&answer));
     }
     say::result(&format!(
-        "struck: replica {} {}",
-        wanted.replica, wanted.target
+        "struck: replica {replica} {}",
+        strike::described(fault.place())
     ));
     Ok(ExitCode::SUCCESS)
 }

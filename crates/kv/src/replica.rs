@@ -11,7 +11,7 @@ use steadfast_group::disk::Disk;
 use steadfast_group::sequencer::raft::Engine;
 use steadfast_group::tls::Tls;
 use steadfast_group::wire::Posted;
-use steadfast_group::{Links, Member, Peers, meet};
+use steadfast_group::{Links, Member, Peers, Sequencer as _, meet};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -20,6 +20,7 @@ use crate::alive;
 use crate::cli::TlsClients;
 use crate::client;
 use crate::http;
+use crate::news::News;
 use crate::service::{Event, Service, Setup};
 use crate::store::Workers;
 
@@ -92,7 +93,7 @@ async fn serve(start: Start) -> anyhow::Result<()> {
     forwards.set(&start.members);
     let ordering = engine.clone();
     let accepts = links.clone();
-    tokio::spawn(accepts.accept(peer, engine.raft.clone(), events.clone()));
+    tokio::spawn(accepts.accept(peer, me, Some(engine.raft.clone()), events.clone()));
     tokio::spawn(async move {
         while let Some((to, post)) = forwarded.recv().await {
             let members = ordering.members();
@@ -146,7 +147,7 @@ async fn serve(start: Start) -> anyhow::Result<()> {
         crate::say::line(
             json,
             &format!("replica {slot} belongs to the group"),
-            &serde_json::json!({"event": "member", "replica": slot}),
+            &News::Member { replica: slot },
         );
         std::future::pending::<anyhow::Result<()>>().await
     };

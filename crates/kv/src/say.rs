@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use crate::news::News;
+
 /// Lines that wait: a pipe holds some 400 of them, as a repair says it.
 const WAITING: usize = 4096;
 /// How long an end waits for them.
@@ -78,10 +80,17 @@ fn say(said: Said) {
 }
 
 /// One event, as a sentence or as an object. An event without a sentence is for programs only.
-pub(crate) fn line(json: bool, text: &str, object: &serde_json::Value) {
-    if json {
-        say(Said::Out(object.to_string()));
-    } else if !text.is_empty() {
+pub(crate) fn line(json: bool, text: &str, news: &News) {
+    if !json {
+        sentence(text);
+    } else if let Ok(object) = serde_json::to_string(news) {
+        say(Said::Out(object));
+    }
+}
+
+/// What is for a person alone.
+pub(crate) fn sentence(text: &str) {
+    if !text.is_empty() {
         say(Said::Err(text.to_owned()));
     }
 }

@@ -15,6 +15,7 @@ use steadfast_group::{Kept, Who};
 
 use crate::cli::{Serve, TlsClients};
 use crate::full::Full;
+use crate::news::News;
 use crate::replica;
 use crate::say;
 use crate::service::{Setup, Stage};
@@ -98,7 +99,10 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         say::line(
             common.json,
             &format!("replica {}: {note}", args.replica),
-            &serde_json::json!({"event": "disk", "replica": args.replica, "found": note}),
+            &News::Disk {
+                replica: args.replica,
+                found: note,
+            },
         );
     }
     let who = Who {

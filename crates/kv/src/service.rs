@@ -150,7 +150,7 @@ pub(crate) enum Event {
     Heard(Heard),
     Own(String, String, oneshot::Sender<String>),
     /// The replicas agree on a state that is to be fetched, or do not.
-    Agreed(Option<Vec<u8>>, oneshot::Sender<String>),
+    Agreed(Option<Vec<u8>>, backup::Wanted),
     /// The own engine has said what reads must have seen; for another replica, if it asked.
     ReadAt(Option<Node>, u64, Option<ReadAt>),
 }
@@ -250,6 +250,8 @@ pub(crate) struct Service {
     made_up: Option<oneshot::Receiver<String>>,
     /// States that wait to be agreed on before they are handed out.
     snapshots: Vec<HandOut>,
+    /// Those who wait for one for a backup.
+    wanted: Vec<backup::Wanted>,
     /// One that is being fetched for a backup.
     fetched: Option<backup::Fetched>,
     secret: u128,
@@ -400,6 +402,7 @@ impl Service {
             verify_next: VecDeque::new(),
             made_up: None,
             snapshots: Vec::new(),
+            wanted: Vec::new(),
             fetched: None,
             secret: setup.secret,
             joined: if setup.resumes.is_some() {
@@ -567,7 +570,7 @@ impl Service {
             Event::Heard(Heard::Meet(who, reply)) => {
                 let _ = reply.send(self.meet(&who));
             }
-            Event::Agreed(bytes, reply) => self.agreed(bytes, reply),
+            Event::Agreed(bytes, wanted) => self.agreed(bytes, wanted),
             Event::ReadAt(None, ticket, at) => self.read_at(ticket, at),
             Event::ReadAt(Some(asker), ticket, at) => {
                 self.peers
@@ -595,6 +598,7 @@ impl Service {
         self.make_up();
         self.verified();
         self.hand_out();
+        self.keep_wanted();
         self.forget_fetched();
         self.scrub();
         self.drained();

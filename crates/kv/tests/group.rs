@@ -12,7 +12,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -92,7 +92,7 @@ impl Group {
         let out = child.stdout.take().unwrap();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                let _ = send.send(serde_json::from_str(&line).unwrap_or(Value::String(line)));
+                let _ = send.send(news(&line).unwrap_or_else(Value::String));
             }
         });
         let ready = events
@@ -127,6 +127,7 @@ impl Group {
                 .events
                 .recv_timeout(left)
                 .unwrap_or_else(|_| panic!("no event '{name}'"));
+            assert!(event.is_object(), "{event}");
             if event["event"] == name {
                 return event;
             }
@@ -143,6 +144,24 @@ impl Drop for Group {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !std::thread::panicking() {
+            let odd = self.events.try_iter().find(|event| !event.is_object());
+            assert_eq!(odd, None, "all that a group prints are events");
+        }
+    }
+}
+
+/// An event, as the published schema has it; else the line, and what is wrong with it.
+fn news(line: &str) -> Result<Value, String> {
+    static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
+    let schema = SCHEMA.get_or_init(|| {
+        let text = include_str!("../../../docs/kv-events.schema.json");
+        jsonschema::validator_for(&serde_json::from_str(text).unwrap()).unwrap()
+    });
+    let event = serde_json::from_str(line).map_err(|why| format!("{line}: {why}"))?;
+    match schema.validate(&event) {
+        Ok(()) => Ok(event),
+        Err(why) => Err(format!("{line}: {why}")),
     }
 }
 

@@ -61,8 +61,13 @@ impl Doubts {
         self.compared(index, tuple, &BTreeSet::new());
     }
 
-    /// Replicas differ on these objects of an entry, and on no other.
-    pub(super) fn compared(&mut self, index: Index, tuple: &Tuple, differ: &BTreeSet<ObjectId>) {
+    /// Replicas differ on these objects of an entry, and on no other. Those that come to be in doubt now.
+    pub(super) fn compared(
+        &mut self,
+        index: Index,
+        tuple: &Tuple,
+        differ: &BTreeSet<ObjectId>,
+    ) -> Vec<ObjectId> {
         for pair in &tuple.objects {
             let is_right = !differ.contains(&pair.object);
             if is_right && self.0.get(&pair.object).is_some_and(|it| it.last == index) {
@@ -70,15 +75,15 @@ impl Doubts {
             }
         }
         // What this replica has not touched, and others have, it may have left out because of what was struck.
-        if tuple.objects.iter().any(|pair| pair.passive || pair.doubt) {
-            let left_out = differ
-                .iter()
-                .filter(|id| tuple.objects.iter().all(|pair| pair.object != **id));
-            for id in left_out {
-                let (since, last) = (index, index);
-                self.0.insert(*id, Doubt { since, last });
-            }
+        if !tuple.objects.iter().any(|pair| pair.passive || pair.doubt) {
+            return Vec::new();
         }
+        let left_out = differ
+            .iter()
+            .filter(|id| tuple.objects.iter().all(|pair| pair.object != **id));
+        let left_out: Vec<ObjectId> = left_out.copied().collect();
+        self.left(index, &left_out);
+        left_out
     }
 
     /// These have lost a vote, and could not be repaired.
@@ -86,6 +91,18 @@ impl Doubts {
         let (since, last) = (index, index);
         self.0
             .extend(objects.iter().map(|id| (*id, Doubt { since, last })));
+    }
+
+    /// A recovery has looked at some of these before entry `later`: what nobody has touched between the last doubtful entry and that
+    /// recovery is right since.
+    pub(super) fn looked_at(&mut self, later: Index, recovery: impl Fn(ObjectId) -> Option<Index>) {
+        self.0
+            .retain(|id, doubt| recovery(*id).is_none_or(|at| at <= doubt.last || at >= later));
+    }
+
+    /// These as well.
+    pub(super) fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
     }
 
     /// The bytes are the ones that were voted for.
@@ -145,6 +162,20 @@ mod tests {
         let mut doubts = Doubts::default();
         doubts.executed(Index(1), &mut entry(&[(MADE, false), (LATER, false)]));
         assert_eq!(doubts, Doubts::default());
+    }
+
+    #[test]
+    fn a_recovery_ends_a_doubt_behind_it_and_not_before() {
+        let (doubts, _, _) = two_entries();
+        let doubtful = |recovery: u64, later: u64| {
+            let mut doubts = doubts.clone();
+            doubts.looked_at(Index(later), |id| (id == MADE).then_some(Index(recovery)));
+            assert!(doubts.contains(STRUCK), "nothing has looked at it");
+            doubts.contains(MADE)
+        };
+        // The second entry was the last to touch it.
+        assert!(doubtful(1, 9) && doubtful(5, 4) && doubtful(5, 5));
+        assert!(!doubtful(5, 6));
     }
 
     #[test]

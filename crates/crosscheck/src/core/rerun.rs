@@ -14,6 +14,8 @@
 use std::collections::BTreeSet;
 
 use super::Core;
+use super::doubts::Doubts;
+use super::recovery::Recovery;
 use crate::ids::{Index, Node, ObjectId};
 use crate::message::{Message, To, Tuple};
 
@@ -58,39 +60,31 @@ impl Core {
         before.any(|(_, vote)| vote.mine.is_some() && !vote.released && !vote.blamed)
     }
 
-    /// The own first run was wrong about these: so is what later entries have made of them, and the others are told.
-    pub(super) fn ran_wrong(&mut self, index: Index, objects: &BTreeSet<ObjectId>) {
-        // What a recovery behind this entry has looked at is right since, unless that recovery is still open.
+    /// The own run of an entry was wrong about these, or may have been: so is what later entries have made of them, and the others are told.
+    /// A recovery has made right what it has looked at since, but for the entries before it.
+    pub(super) fn was_wrong(&mut self, index: Index, objects: BTreeSet<ObjectId>) {
+        let own = |recovery: &Recovery| recovery.reports.get(&self.me).cloned();
+        let open = self.recoveries.range(index..).map(|(_, recovery)| recovery);
+        let open: BTreeSet<ObjectId> = open
+            .filter(|recovery| !recovery.resumed)
+            .filter_map(own)
+            .flatten()
+            .map(|pair| pair.object)
+            .collect();
         let covered = &self.covered;
-        let left = |id: &&ObjectId| covered.get(*id).is_none_or(|at| *at <= index);
-        let mut wrong: Vec<ObjectId> = objects.iter().filter(left).copied().collect();
+        let right_since = |id: ObjectId| covered.get(&id).filter(|_| !open.contains(&id)).copied();
+        let mut wrong = Doubts::default();
+        wrong.left(index, &objects.into_iter().collect::<Vec<_>>());
         let mut told = Vec::new();
-        for (at, recovery) in self.recoveries.range_mut(index..) {
-            let (false, Some(pairs)) = (recovery.resumed, recovery.reports.get_mut(&self.me))
-            else {
-                continue;
-            };
-            for pair in pairs.iter_mut().filter(|it| objects.contains(&it.object)) {
-                pair.doubt = true;
-                wrong.push(pair.object);
-            }
-            let (index, pairs, again) = (*at, pairs.clone(), false);
-            told.push(Message::Report {
-                index,
-                pairs,
-                again,
-            });
-        }
-        if wrong.is_empty() {
-            return;
-        }
-        self.doubts.left(index, &wrong);
         for (later, vote) in self.votes.range_mut(Index(index.0 + 1)..) {
             let Some((_, own)) = &mut vote.mine else {
                 continue;
             };
-            self.doubts.executed(*later, own);
-            if vote.told {
+            let marks = |tuple: &Tuple| tuple.objects.iter().filter(|pair| pair.doubt).count();
+            let before = marks(own);
+            wrong.looked_at(*later, right_since);
+            wrong.executed(*later, own);
+            if vote.told && marks(own) > before {
                 let (index, tuple, again) = (*later, own.clone(), false);
                 told.push(Message::Detail {
                     index,
@@ -99,6 +93,26 @@ impl Core {
                 });
             }
         }
+        wrong.looked_at(Index(u64::MAX), right_since);
+        for (at, recovery) in self.recoveries.range_mut(index..) {
+            let (false, Some(pairs)) = (recovery.resumed, recovery.reports.get_mut(&self.me))
+            else {
+                continue;
+            };
+            let mut marked = false;
+            for pair in pairs.iter_mut().filter(|it| wrong.contains(it.object)) {
+                marked |= !std::mem::replace(&mut pair.doubt, true);
+            }
+            if marked {
+                let (index, pairs, again) = (*at, pairs.clone(), false);
+                told.push(Message::Report {
+                    index,
+                    pairs,
+                    again,
+                });
+            }
+        }
+        self.doubts.extend(wrong);
         for message in told {
             self.send(To::All, message);
         }

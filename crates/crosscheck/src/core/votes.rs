@@ -312,11 +312,10 @@ impl Core {
                         .iter()
                         .any(|pair| pair.passive && lost.contains(&pair.object))
                 };
-                // Of an object that nobody has found changed the recovery would find no evidence either.
-                let is_unmarked = |(_, list): &(Node, &Tuple)| {
-                    let mut pairs = list.objects.iter();
-                    pairs.all(|pair| !pair.passive && !pair.doubt)
-                };
+                // Of an object that nobody has found changed the recovery would find no evidence either. What is in doubt may be so for
+                // another reason, which goes away.
+                let is_unmarked =
+                    |(_, list): &(Node, &Tuple)| list.objects.iter().all(|pair| !pair.passive);
                 let contradicted = (0..own.replies.len()).any(|k| {
                     let chosen = winner(
                         lists.iter().filter_map(|(_, list)| list.replies.get(k)),
@@ -420,12 +419,15 @@ impl Core {
                 .filter(|id| covered.get(id).is_none_or(|at| *at <= index))
                 .collect()
         };
-        let mut wrong_here = None;
+        // What this replica may have left wrong, which nothing has marked so far.
+        let mut wrong_here = BTreeSet::new();
         if !vote.blamed && reference.is_some() && !blamed.is_empty() && told_all {
             vote.blamed = true;
             vote.pending = open(&objects);
-            self.doubts.compared(index, own, &objects);
-            wrong_here = ran_wrong.then(|| objects.clone());
+            wrong_here.extend(self.doubts.compared(index, own, &objects));
+            if ran_wrong {
+                wrong_here.extend(objects.iter().copied());
+            }
             self.out.push(Action::Blame {
                 index,
                 nodes: blamed,
@@ -434,7 +436,7 @@ impl Core {
         } else if !vote.blamed && reference.is_none() && winner_digest.is_none() {
             vote.blamed = true;
             vote.pending = open(&objects);
-            self.doubts.compared(index, own, &objects);
+            wrong_here.extend(self.doubts.compared(index, own, &objects));
             self.out.push(Action::Blame {
                 index,
                 nodes: Vec::new(),
@@ -477,8 +479,8 @@ impl Core {
         } == Some(&me);
         let is_pending = !vote.pending.is_empty();
         let is_over = vote.released && all_heard && told_all && vote.age > KEEP_TICKS;
-        if let Some(objects) = wrong_here {
-            self.ran_wrong(index, &objects);
+        if !wrong_here.is_empty() {
+            self.was_wrong(index, wrong_here);
         }
         if is_pending {
             self.order();

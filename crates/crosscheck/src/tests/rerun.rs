@@ -194,19 +194,20 @@ fn an_entry_behind_one_that_ran_wrong_is_decided_by_what_is_in_doubt() {
     );
 }
 
-/// With two alive, faults in runs are overcome: no reply is wrong, hardly any is an error, and all objects are right in the end.
+/// With two alive, faults in runs are overcome: no reply is wrong, none is an error, and all objects are right in the end. `RERUN_SEEDS` says
+/// how many runs. The first of them in which an entry ends in an error, at both replicas, is 1,371 (docs/reference/limits-kv.md).
 #[test]
 fn faults_while_entries_are_executed_are_overcome_by_two_of_three() {
     let (mut reruns, mut repaired) = (0, 0);
-    for seed in 0..4 {
+    let seeds = std::env::var("RERUN_SEEDS").map_or(8, |seeds| seeds.parse().unwrap());
+    for seed in 0..seeds {
         let outcome = judged(&Plan {
             crash: true,
             classes: vec![Class::Queue],
             fault_one_in: 3,
             ..plan(seed)
         });
-        // One of these seeds has an entry that ends in an error, at both: why is open. It is no wrong reply.
-        assert!(outcome.refused <= 2, "seed {seed}: {outcome:?}");
+        assert_eq!(outcome.refused, 0, "seed {seed}: {outcome:?}");
         repaired += outcome.repaired;
         reruns += outcome.reruns;
     }

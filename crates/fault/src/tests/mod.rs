@@ -8,6 +8,7 @@ use super::*;
 
 mod random;
 mod refused;
+mod service;
 
 fn parse(line: &str) -> Fault {
     match line.parse() {

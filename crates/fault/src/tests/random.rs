@@ -333,11 +333,34 @@ proptest! {
         "target=agent", "target=log", "reg=rax", "reg=xmm1.d0", "flag=of", "mem=[rsi-1]", "mem=[entry+8]", "rval",
         "wval", "addr", "raddr", "waddr", "ip", "code", "once", "after", "bit=3", "bits=1-2,9", "mask=0xf0",
         "stuck=1", "read=*", "write=a/*", "offset=1-2", "byte=3", "kind=stale", "kind=torn", "keep=1", "kind=misdirected", "by=-8",
-        "kind=hang", "kind=skip", "kill=11", "=", "x=", "at==", "mem=[", "n=..", "bit=-1",
+        "kind=hang", "kind=skip", "kill=11", "object=item:a", "object=log:head", "field=cas", "message=check", "queue=log",
+        "=", "x=", "at==", "mem=[", "n=..", "bit=-1",
     ][..]), 0..7)) {
         let line = clauses.join(" ");
         if let Ok(fault) = line.parse::<Fault>() {
             prop_assert_eq!(fault.to_string().parse::<Fault>(), Ok(fault));
+            prop_assert!(line.parse::<ServiceFault>().is_err(), "a line is of one kind: {}", line);
+        }
+        if let Ok(fault) = line.parse::<ServiceFault>() {
+            prop_assert_eq!(fault.to_string().parse::<ServiceFault>(), Ok(fault));
+        }
+    }
+
+    #[test]
+    fn every_strike_prints_as_a_line_that_makes_it_again(
+        replica in 0_u8..8, key in "[!-~]{1,250}", field in proptest::sample::select(Field::ALL),
+        passing in proptest::sample::select(Passing::ALL), byte in 0..u32::MAX, bit in 0_u8..8, far in 0_u32..128,
+    ) {
+        let replica = ReplicaId(replica);
+        let stored = |object| Place::Stored { object, field, byte, bit };
+        for place in [
+            stored(Stored::Item(key.clone())),
+            stored(Stored::Client(key)),
+            Place::Head { byte, bit },
+            Place::Next { passing, bit: far },
+        ] {
+            let fault = ServiceFault { replica, place };
+            prop_assert_eq!(fault.to_string().parse::<ServiceFault>(), Ok(fault));
         }
     }
 
@@ -345,6 +368,7 @@ proptest! {
     fn no_text_breaks_the_parser(text in "\\PC{0,60}") {
         let _ = text.parse::<Fault>();
         let _ = Fault::parse_all(&text);
+        let _ = text.parse::<ServiceFault>();
     }
 
     #[test]

@@ -35,8 +35,10 @@ use tokio::sync::{mpsc, watch};
 use self::turn::Driver;
 use crate::links::{Heard, Links};
 use crate::sequencer::raft::Engine;
+use crate::sequencer::{Delivery, Sequencer};
 use crate::tls::Tls;
 use crate::who::Who;
+use crate::wire::Post;
 use crate::{meet, net};
 
 pub use self::guarded::Guarded;
@@ -137,6 +139,15 @@ pub struct Setup {
     pub scrub_s: u64,
 }
 
+/// A log that a service has already, as it stands at one replica.
+#[derive(Debug)]
+pub struct OwnLog<S> {
+    /// Takes what is to be ordered.
+    pub sequencer: S,
+    /// What comes out, the members first: in one order, at every replica.
+    pub deliveries: mpsc::UnboundedReceiver<Delivery>,
+}
+
 /// Runs one replica until its callers are gone, or until it can answer nobody any more, and why. On this thread. Other replicas reach it by
 /// the listener.
 ///
@@ -149,46 +160,77 @@ pub fn run<M: Machine>(
     machine: M,
     received: mpsc::UnboundedReceiver<Event>,
 ) -> Result<(), String> {
+    block_on(async {
+        let listener = bound(listener)?;
+        serve(setup, listener, machine, received).await
+    })
+}
+
+/// The same for a service with a log of its own: it orders, and it says who belongs to the group. Votes and repairs take the listener.
+///
+/// # Errors
+/// As [`run`], without an engine, and when the log ends.
+pub fn run_on<M: Machine, S: Sequencer>(
+    log: OwnLog<S>,
+    setup: Setup,
+    listener: std::net::TcpListener,
+    machine: M,
+    received: mpsc::UnboundedReceiver<Event>,
+) -> Result<(), String> {
+    block_on(async {
+        let listener = bound(listener)?;
+        serve_on(log, setup, listener, machine, received).await
+    })
+}
+
+fn block_on(served: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|why| format!("the runtime: {why}"))?;
-    let ended = runtime.block_on(async {
-        let listener =
-            net::taken(listener).map_err(|why| format!("the socket for replicas: {why}"))?;
-        serve(setup, listener, machine, received).await
-    });
+    let ended = runtime.block_on(served);
     // Connections that still wait for something end with it.
     runtime.shutdown_background();
     ended
 }
 
-async fn serve<M: Machine>(
-    setup: Setup,
-    listener: net::TcpListener,
-    machine: M,
-    mut received: mpsc::UnboundedReceiver<Event>,
-) -> Result<(), String> {
+fn bound(listener: std::net::TcpListener) -> Result<net::TcpListener, String> {
+    net::taken(listener).map_err(|why| format!("the socket for replicas: {why}"))
+}
+
+fn links(setup: &Setup) -> Links {
     let [a, b, c, d] = setup.epoch.to_le_bytes();
-    let links = Links {
+    Links {
         secret: setup.secret,
         epoch: u16::from_le_bytes([a ^ c, b ^ d]),
         mixed: false,
         tls: setup.tls.clone(),
-    };
+    }
+}
+
+/// With openraft, which has to find its group or found one.
+async fn serve<M: Machine>(
+    setup: Setup,
+    listener: net::TcpListener,
+    machine: M,
+    received: mpsc::UnboundedReceiver<Event>,
+) -> Result<(), String> {
+    let links = links(&setup);
     let (me, slot) = (Node(setup.who.node), setup.who.slot);
-    let (forward, mut forwarded) = mpsc::unbounded_channel();
+    let (forward, forwarded) = mpsc::unbounded_channel();
     let post = move |to, post| {
         let _ = forward.send((to, post));
     };
-    let (engine, mut log, _) = Engine::start(me, links.clone(), setup.snapshot_every, None, post)
-        .await
-        .map_err(|why| format!("the ordering engine: {why:#}"))?;
-    let (hearing, mut heard) = mpsc::unbounded_channel::<Heard>();
-    tokio::spawn(links.clone().accept(listener, engine.raft.clone(), hearing));
+    let (engine, deliveries, _) =
+        Engine::start(me, links.clone(), setup.snapshot_every, None, post)
+            .await
+            .map_err(|why| format!("the ordering engine: {why:#}"))?;
+    let (hearing, heard) = mpsc::unbounded_channel::<Heard>();
+    let raft = Some(engine.raft.clone());
+    tokio::spawn(links.clone().accept(listener, me, raft, hearing));
     let (standing, member) = watch::channel(false);
-    let (news, mut told) = mpsc::unbounded_channel();
-    let waiting = news.clone();
+    let (news, told) = mpsc::unbounded_channel();
+    let (waiting, joined) = (news.clone(), news.clone());
     let joins = meet::join(
         engine.clone(),
         links.clone(),
@@ -200,44 +242,112 @@ async fn serve<M: Machine>(
             });
         },
     );
-    let mut driver = Driver::new(&setup, machine, engine, links, standing, news);
-    tokio::pin!(joins);
-    let mut joining = true;
-    let mut ticks = tokio::time::interval(Duration::from_millis(4));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            biased;
-            // First: it is ready once in a while, and load never ends.
-            _ = ticks.tick() => driver.tick(),
-            Some(delivery) = log.recv() => driver.delivered(delivery),
-            Some((to, post)) = forwarded.recv() => driver.forward(to, &post),
-            event = received.recv() => match event {
-                Some(event) => driver.event(event),
-                None => return Ok(()),
-            },
-            Some(heard) = heard.recv() => driver.heard(heard),
-            Some(news) = told.recv() => driver.tell(&news),
-            joined = &mut joins, if joining => {
-                joining = false;
-                joined?;
-                driver.tell(&News::Member { replica: slot });
-            }
+    let joins = async move {
+        joins.await?;
+        let _ = joined.send(News::Member { replica: slot });
+        Ok(())
+    };
+    let driver = Driver::new(&setup, machine, engine, links, standing, news);
+    let sources = Sources {
+        deliveries,
+        forwarded,
+        received,
+        heard,
+        told,
+    };
+    sources.drive(driver, joins).await
+}
+
+/// With a log that says itself who belongs to the group.
+async fn serve_on<M: Machine, S: Sequencer>(
+    log: OwnLog<S>,
+    setup: Setup,
+    listener: net::TcpListener,
+    machine: M,
+    received: mpsc::UnboundedReceiver<Event>,
+) -> Result<(), String> {
+    let links = links(&setup);
+    let (hearing, heard) = mpsc::unbounded_channel::<Heard>();
+    let me = Node(setup.who.node);
+    tokio::spawn(links.clone().accept(listener, me, None, hearing));
+    let (standing, mut member) = watch::channel(false);
+    let (news, told) = mpsc::unbounded_channel();
+    // Nobody forwards: what is submitted is the log's.
+    let (_, forwarded) = mpsc::unbounded_channel();
+    let joined = news.clone();
+    let slot = setup.who.slot;
+    let joins = async move {
+        if member.wait_for(|is_member| *is_member).await.is_ok() {
+            let _ = joined.send(News::Member { replica: slot });
         }
-        // Whatever else is there already belongs to the same turn, and so to the same CHECK and the same entry.
-        for _ in 0..4 * BATCH_MAX {
-            if let Ok(delivery) = log.try_recv() {
-                driver.delivered(delivery);
-            } else if let Ok(heard) = heard.try_recv() {
-                driver.heard(heard);
-            } else if let Ok(event) = received.try_recv() {
-                driver.event(event);
-            } else {
-                break;
+        Ok(())
+    };
+    let driver = Driver::new(&setup, machine, log.sequencer, links, standing, news);
+    let sources = Sources {
+        deliveries: log.deliveries,
+        forwarded,
+        received,
+        heard,
+        told,
+    };
+    sources.drive(driver, joins).await
+}
+
+/// All that reaches a driver.
+struct Sources {
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    forwarded: mpsc::UnboundedReceiver<(Node, Post)>,
+    received: mpsc::UnboundedReceiver<Event>,
+    heard: mpsc::UnboundedReceiver<Heard>,
+    told: mpsc::UnboundedReceiver<News>,
+}
+
+impl Sources {
+    async fn drive<M: Machine, S: Sequencer>(
+        mut self,
+        mut driver: Driver<M, S>,
+        joins: impl Future<Output = Result<(), String>>,
+    ) -> Result<(), String> {
+        tokio::pin!(joins);
+        let mut joining = true;
+        let mut ticks = tokio::time::interval(Duration::from_millis(4));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                // First: it is ready once in a while, and load never ends.
+                _ = ticks.tick() => driver.tick(),
+                delivery = self.deliveries.recv() => match delivery {
+                    Some(delivery) => driver.delivered(delivery),
+                    None => return Err("the log has ended".to_owned()),
+                },
+                Some((to, post)) = self.forwarded.recv() => driver.forward(to, &post),
+                event = self.received.recv() => match event {
+                    Some(event) => driver.event(event),
+                    None => return Ok(()),
+                },
+                Some(heard) = self.heard.recv() => driver.heard(heard),
+                Some(news) = self.told.recv() => driver.tell(&news),
+                joined = &mut joins, if joining => {
+                    joining = false;
+                    joined?;
+                }
             }
-        }
-        if let Some(why) = driver.turn() {
-            return Err(why);
+            // Whatever else is there already belongs to the same turn, and so to the same CHECK and the same entry.
+            for _ in 0..4 * BATCH_MAX {
+                if let Ok(delivery) = self.deliveries.try_recv() {
+                    driver.delivered(delivery);
+                } else if let Ok(heard) = self.heard.try_recv() {
+                    driver.heard(heard);
+                } else if let Ok(event) = self.received.try_recv() {
+                    driver.event(event);
+                } else {
+                    break;
+                }
+            }
+            if let Some(why) = driver.turn() {
+                return Err(why);
+            }
         }
     }
 }

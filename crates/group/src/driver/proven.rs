@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Machine;
 use super::log::Body;
 use super::turn::{Driver, PARTS};
-use crate::sequencer::Sequencer as _;
+use crate::sequencer::Sequencer;
 
 /// Between two orders to compare what does not fit its digest.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(super) struct Comparison {
     indexes: Vec<Index>,
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine, S: Sequencer> Driver<M, S> {
     /// Has everything compared once where something of this state was never voted on here.
     pub(super) fn make_up(&mut self) {
         if !self.core.is_unvoted() || !self.is_member() || self.engine.leader().is_none() {

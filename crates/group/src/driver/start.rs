@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Event, Machine, Reply, Setup, run, thread};
+use super::{Event, Machine, OwnLog, Reply, Setup, run, run_on, thread};
 use crate::secret;
+use crate::sequencer::Sequencer;
 use crate::who::{Kept, Who};
 
 /// Entries of the log between two snapshots, which a replica that joins begins with.
@@ -72,10 +73,29 @@ impl Calls {
         listener: TcpListener,
         machine: M,
     ) -> std::io::Result<(Self, JoinHandle<Result<(), String>>)> {
+        Self::on_a_thread(move |received| run(setup, listener, machine, received))
+    }
+
+    /// The same on a log that the service has already.
+    ///
+    /// # Errors
+    /// As [`Calls::start`].
+    pub fn start_on<M: Machine + Send + 'static, S: Sequencer>(
+        log: OwnLog<S>,
+        setup: Setup,
+        listener: TcpListener,
+        machine: M,
+    ) -> std::io::Result<(Self, JoinHandle<Result<(), String>>)> {
+        Self::on_a_thread(move |received| run_on(log, setup, listener, machine, received))
+    }
+
+    fn on_a_thread(
+        run: impl FnOnce(UnboundedReceiver<Event>) -> Result<(), String> + Send + 'static,
+    ) -> std::io::Result<(Self, JoinHandle<Result<(), String>>)> {
         let (calls, received) = unbounded_channel();
         let ends = std::thread::Builder::new()
             .name("crosscheck".to_owned())
-            .spawn(move || run(setup, listener, machine, received))?;
+            .spawn(move || run(received))?;
         Ok((Self(calls), ends))
     }
 

@@ -8,6 +8,7 @@
 //! Not covered: a log on disk, TLS.
 
 mod held;
+mod own_log;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,8 @@ use std::time::Duration;
 use steadfast_crosscheck::{Digest, Index, ObjectId, Objects, Pair};
 use tokio::sync::mpsc;
 
-use super::{Event, Machine, News, Setup, serve};
+use self::own_log::List;
+use super::{Event, Machine, News, Setup, serve, serve_on};
 use crate::net::TcpListener;
 use crate::who::{Kept, Who};
 
@@ -140,11 +142,14 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// One start of a replica, and its client, for as long as its host lives.
-async fn replica(host: usize, shared: Arc<Shared>) -> turmoil::Result {
+/// One start of a replica, and its client, for as long as its host lives. `own` is a log of the service's own.
+async fn replica(host: usize, shared: Arc<Shared>, own: Option<Arc<List>>) -> turmoil::Result {
     let who = Who {
         slot: host as u64,
-        node: shared.nodes.fetch_add(1, Ordering::Relaxed) + 1,
+        node: match own {
+            Some(_) => host as u64 + 1,
+            None => shared.nodes.fetch_add(1, Ordering::Relaxed) + 1,
+        },
         client: String::new(),
         peers: HOSTS.map(|name| format!("{name}:{PORT}")).to_vec(),
         service: "counters".into(),
@@ -167,9 +172,11 @@ async fn replica(host: usize, shared: Arc<Shared>) -> turmoil::Result {
     };
     let (calls, received) = mpsc::unbounded_channel();
     tokio::spawn(client(host, shared, calls));
-    serve(setup, listener, machine, received)
-        .await
-        .map_err(Into::into)
+    let ended = match own {
+        Some(list) => serve_on(list.read(host), setup, listener, machine, received).await,
+        None => serve(setup, listener, machine, received).await,
+    };
+    ended.map_err(Into::into)
 }
 
 /// Counts, one request after the other.
@@ -269,6 +276,11 @@ fn dice(state: &mut u64, below: usize) -> usize {
 
 /// A run with these troubles, in an order that the seed says; what the clients were told.
 fn run(seed: u64, troubles: &[Trouble]) -> (Vec<Answer>, u64) {
+    run_on(seed, troubles, None)
+}
+
+/// The same on a log of the service's own.
+fn run_on(seed: u64, troubles: &[Trouble], own: Option<Arc<List>>) -> (Vec<Answer>, u64) {
     let shared = Arc::<Shared>::default();
     let mut sim = turmoil::Builder::new()
         .rng_seed(seed)
@@ -279,8 +291,8 @@ fn run(seed: u64, troubles: &[Trouble]) -> (Vec<Answer>, u64) {
         .tcp_capacity(4096)
         .build();
     for (host, name) in HOSTS.into_iter().enumerate() {
-        let shared = shared.clone();
-        sim.host(name, move || replica(host, shared.clone()));
+        let (shared, own) = (shared.clone(), own.clone());
+        sim.host(name, move || replica(host, shared.clone(), own.clone()));
     }
     let mut state = seed;
     let mut at = Duration::from_secs(3);

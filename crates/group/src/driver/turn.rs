@@ -14,8 +14,8 @@ use super::{BATCH_MAX, Event, Machine, News, ReplyTo, Setup};
 use crate::gate::{Gate, LetIn};
 use crate::links::{Heard, Links};
 use crate::peers::Peers;
-use crate::sequencer::raft::{Engine, unstamped};
-use crate::sequencer::{Delivery, Sequencer as _};
+use crate::sequencer::raft::Engine;
+use crate::sequencer::{Delivery, Sequencer, unstamped};
 use crate::who::Member;
 use crate::wire::Post;
 
@@ -66,7 +66,7 @@ pub(super) struct Counts {
     scrubbed: u64,
 }
 
-pub(super) struct Driver<M> {
+pub(super) struct Driver<M, S = Engine> {
     pub(super) me: Node,
     pub(super) slot: u64,
     pub(super) core: Core,
@@ -75,7 +75,7 @@ pub(super) struct Driver<M> {
     pub(super) peers: Peers,
     /// For submissions: their way to a leader does not depend on who votes.
     forwards: Peers,
-    pub(super) engine: Engine,
+    pub(super) engine: S,
     /// Replicas that the group is set up with.
     pub(super) size: usize,
     /// Whether this process is a member.
@@ -108,11 +108,11 @@ pub(super) struct Driver<M> {
     pub(super) ended: Option<String>,
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine, S: Sequencer> Driver<M, S> {
     pub(super) fn new(
         setup: &Setup,
         machine: M,
-        engine: Engine,
+        engine: S,
         links: Links,
         standing: watch::Sender<bool>,
         news: mpsc::UnboundedSender<News>,

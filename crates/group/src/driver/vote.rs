@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use super::log::Body;
 use super::turn::{Driver, refuse};
 use super::{Machine, News, Reply};
+use crate::sequencer::Sequencer;
 use crate::wire::Post;
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine, S: Sequencer> Driver<M, S> {
     /// Does what the vote asks for.
     pub(super) fn act(&mut self) {
         loop {

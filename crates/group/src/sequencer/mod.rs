@@ -60,13 +60,19 @@ pub const fn is_next(last: u64, sequence: u64) -> bool {
     sequence == last + 1 || (starts > last >> START_BITS && sequence == first_sequence(starts))
 }
 
-/// An engine that orders.
-pub trait Sequencer {
-    /// Hands bytes to whoever leads now. They may get lost.
+/// An engine that orders: [`raft::Engine`], or the log that a service has already. What it orders comes out as [`Delivery`].
+pub trait Sequencer: Clone + Send + Sync + 'static {
+    /// Hands bytes to whoever leads now, who puts its time before them ([`stamped`]). They may get lost, or come out twice.
     fn submit(&self, bytes: Vec<u8>);
 
     /// Who leads, as far as this replica knows.
     fn leader(&self) -> Option<Node>;
+
+    /// Whether this replica leads.
+    fn is_leader(&self) -> bool;
+
+    /// Who belongs to the group as far as the log has come to this replica, executed or not.
+    fn members(&self) -> BTreeMap<Node, Member>;
 
     /// The group gets a new member in place of an old one.
     fn replace(
@@ -75,11 +81,54 @@ pub trait Sequencer {
         new: Node,
         member: Member,
     ) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// A member is reached by clients at another address.
+    fn readdress(
+        &self,
+        node: Node,
+        member: Member,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// The leader's time goes before an entry, with a check of its own.
+#[must_use]
+pub fn stamped(time_ms: u64, bytes: &[u8]) -> Vec<u8> {
+    let time = time_ms.to_le_bytes();
+    let check = steadfast_digest::crc32c(&time).to_le_bytes();
+    [&time[..], &check, bytes].concat()
+}
+
+/// The leader's time and the entry; a time that does not fit its check is no time.
+#[must_use]
+pub fn unstamped(bytes: &[u8]) -> (u64, &[u8]) {
+    let Some((time, rest)) = bytes.split_first_chunk::<8>() else {
+        return (0, &[]);
+    };
+    let Some((check, rest)) = rest.split_first_chunk::<4>() else {
+        return (0, &[]);
+    };
+    if steadfast_digest::crc32c(time) == u32::from_le_bytes(*check) {
+        (u64::from_le_bytes(*time), rest)
+    } else {
+        (0, rest)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_was_hit_is_no_time_and_its_entry_is_whole() {
+        let bytes = stamped(1_700_000_000_123, b"entry");
+        assert_eq!(unstamped(&bytes), (1_700_000_000_123, &b"entry"[..]));
+        for bit in 0..12 * 8 {
+            let mut hit = bytes.clone();
+            hit[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(unstamped(&hit), (0, &b"entry"[..]));
+        }
+        assert_eq!(unstamped(&bytes[..11]), (0, &b""[..]));
+    }
 
     #[test]
     fn a_later_start_begins_anew_and_an_earlier_one_is_over() {

@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use super::log::Log;
 use super::machine::Machine;
-use super::{Delivery, Member, Sequencer};
+use super::{Delivery, Member, Sequencer, stamped};
 use crate::disk::Disk;
 use crate::entry::{Bytes, Types};
 use crate::links::{Links, Stream as Connection};
@@ -348,7 +348,9 @@ impl Engine {
                 let leader = own.metrics().borrow_watched().current_leader;
                 match leader {
                     Some(leader) if leader == me.0 => {
-                        let written = own.client_write_ff(Bytes(stamped(bytes)), None).await;
+                        let written = own
+                            .client_write_ff(Bytes(stamped(now_ms(), &bytes)), None)
+                            .await;
                         // The engine has ended, and with it the process.
                         if written.is_err() {
                             return;
@@ -384,17 +386,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Who belongs to the group as far as the log has come to this replica, executed or not.
-    #[must_use]
-    pub fn members(&self) -> BTreeMap<Node, Member> {
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let nodes = metrics.membership_config.nodes();
-        nodes
-            .map(|(id, member)| (Node(*id), member.clone()))
-            .collect()
-    }
-
     /// Hands the lead to another member, who may decline.
     pub fn transfer(&self, to: Node) {
         let raft = self.raft.clone();
@@ -416,19 +407,6 @@ impl Engine {
             .map_err(|why| why.to_string())
     }
 
-    /// A member is reached by clients at another address.
-    ///
-    /// # Errors
-    /// As [`Self::remove`].
-    pub async fn readdress(&self, node: Node, member: Member) -> Result<(), String> {
-        let nodes = BTreeMap::from([(node.0, member)]);
-        self.raft
-            .change_membership(openraft::ChangeMembers::SetNodes(nodes), true)
-            .await
-            .map(drop)
-            .map_err(|why| why.to_string())
-    }
-
     /// Entries that have reached this replica and that its service has not been given or has not executed yet.
     pub fn behind(&self, executed: u64) -> u64 {
         let metrics = self.raft.metrics();
@@ -445,41 +423,14 @@ impl Engine {
             .ok()?;
         Some(read.read_log_id().index())
     }
-
-    /// Whether this replica leads.
-    #[must_use]
-    pub fn is_leader(&self) -> bool {
-        self.leader() == Some(Node(self.me))
-    }
 }
 
-/// The leader's time goes before an entry, with a check of its own.
-fn stamped(bytes: Vec<u8>) -> Vec<u8> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis());
-    let now = u64::try_from(now).unwrap_or(u64::MAX).to_le_bytes();
-    let mut stamped = Vec::with_capacity(12 + bytes.len());
-    stamped.extend_from_slice(&now);
-    stamped.extend_from_slice(&steadfast_digest::crc32c(&now).to_le_bytes());
-    stamped.extend_from_slice(&bytes);
-    stamped
-}
-
-/// The leader's time and the entry; a time that does not fit its check is no time.
-#[must_use]
-pub fn unstamped(bytes: &[u8]) -> (u64, &[u8]) {
-    let Some((time, rest)) = bytes.split_first_chunk::<8>() else {
-        return (0, &[]);
-    };
-    let Some((check, rest)) = rest.split_first_chunk::<4>() else {
-        return (0, &[]);
-    };
-    if steadfast_digest::crc32c(time) == u32::from_le_bytes(*check) {
-        (u64::from_le_bytes(*time), rest)
-    } else {
-        (0, rest)
-    }
+/// By the clock of whoever leads.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 impl Sequencer for Engine {
@@ -493,6 +444,28 @@ impl Sequencer for Engine {
             .borrow_watched()
             .current_leader
             .map(Node)
+    }
+
+    fn is_leader(&self) -> bool {
+        self.leader() == Some(Node(self.me))
+    }
+
+    fn members(&self) -> BTreeMap<Node, Member> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let nodes = metrics.membership_config.nodes();
+        nodes
+            .map(|(id, member)| (Node(*id), member.clone()))
+            .collect()
+    }
+
+    async fn readdress(&self, node: Node, member: Member) -> Result<(), String> {
+        let nodes = BTreeMap::from([(node.0, member)]);
+        self.raft
+            .change_membership(openraft::ChangeMembers::SetNodes(nodes), true)
+            .await
+            .map(drop)
+            .map_err(|why| why.to_string())
     }
 
     async fn replace(&self, old: Option<Node>, new: Node, member: Member) -> Result<(), String> {

@@ -15,6 +15,18 @@ use crate::saved::{PIECE, Saved, from_hex, to_hex};
 pub(crate) const DOUBT: &str = "a state in doubt is no backup";
 /// How long a state is kept for somebody who asks for no piece of it.
 const KEPT: Duration = Duration::from_secs(60);
+/// How long one that cannot be had is waited for, less than a caller waits for an answer. Repairs take milliseconds, on a busy machine many.
+const CALM: Duration = Duration::from_secs(10);
+/// Between two that the replicas did not agree on: each is a copy of all items.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Somebody who waits for a state that nothing is in doubt about.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    since: Instant,
+    not_before: Instant,
+    reply: oneshot::Sender<String>,
+}
 
 /// A state that is being fetched.
 #[derive(Debug)]
@@ -26,24 +38,44 @@ pub(super) struct Fetched {
 impl Service {
     /// `SECRET`: keeps the state as it is now, once f+1 replicas agree on it; answers with its length.
     pub(super) fn backup(&mut self, rest: &str, reply: oneshot::Sender<String>) {
-        let index = Index(self.executed);
         if !wire::is_secret(rest, self.secret) {
             let _ = reply.send(NOT_ALLOWED.to_owned());
             return;
         }
-        if self.core.standing(index) == Standing::Doubtful
-            || self.is_unproven()
-            || !self.store.is_whole()
-        {
-            let _ = reply.send(format!(
-                "ERROR something is being repaired or compared: {DOUBT}; fix: run it again"
-            ));
-            return;
+        let now = Instant::now();
+        self.wanted.push(Wanted {
+            since: now,
+            not_before: now,
+            reply,
+        });
+        self.keep_wanted();
+    }
+
+    /// Keeps the state for those who want it, as soon as no repair is under way: where faults come one after the other that is between two.
+    pub(super) fn keep_wanted(&mut self) {
+        let now = Instant::now();
+        for wanted in std::mem::take(&mut self.wanted) {
+            let repairs = self.core.standing(Index(self.executed)) == Standing::Doubtful;
+            if (repairs || now < wanted.not_before) && wanted.since.elapsed() < CALM {
+                self.wanted.push(wanted);
+            } else if repairs || self.is_unproven() || !self.store.is_whole() {
+                let _ = wanted.reply.send(format!(
+                    "ERROR something is being repaired or compared: {DOUBT}; fix: run it again"
+                ));
+            } else {
+                self.keep(wanted);
+            }
         }
+    }
+
+    /// Keeps the state as it is now.
+    fn keep(&mut self, wanted: Wanted) {
+        let index = Index(self.executed);
         let Ok(bytes) =
             postcard::to_stdvec(&(index.0, self.store.head().now_ms, self.store.saved()))
         else {
-            let _ = reply.send("ERROR the state cannot be packed".to_owned());
+            let answer = "ERROR the state cannot be packed".to_owned();
+            let _ = wanted.reply.send(answer);
             return;
         };
         let (want, have) = oneshot::channel();
@@ -54,13 +86,13 @@ impl Service {
         tokio::spawn(async move {
             let bytes = have.await.ok().flatten();
             if let Some(events) = events.upgrade() {
-                let _ = events.send(Event::Agreed(bytes, reply));
+                let _ = events.send(Event::Agreed(bytes, wanted));
             }
         });
     }
 
-    /// The replicas agree on a state that is to be fetched; nothing if they do not.
-    pub(super) fn agreed(&mut self, bytes: Option<Vec<u8>>, reply: oneshot::Sender<String>) {
+    /// The replicas agree on a state that is to be fetched; nothing if they do not, and a later one is kept.
+    pub(super) fn agreed(&mut self, bytes: Option<Vec<u8>>, mut wanted: Wanted) {
         let answer = match bytes {
             Some(bytes) => {
                 let length = bytes.len();
@@ -68,9 +100,14 @@ impl Service {
                 self.fetched = Some(Fetched { bytes, used });
                 format!("BACKUP {length}")
             }
+            None if wanted.since.elapsed() < CALM => {
+                wanted.not_before = Instant::now() + AGAIN;
+                self.wanted.push(wanted);
+                return;
+            }
             None => format!("ERROR the replicas differ: {DOUBT}; fix: run it again"),
         };
-        let _ = reply.send(answer);
+        let _ = wanted.reply.send(answer);
     }
 
     /// `SECRET OFFSET`: a piece of that state.

@@ -4,14 +4,15 @@ use std::time::Instant;
 
 use steadfast_crosscheck::{Digest, Index, Node, ObjectId, Recover, Standing, Tuple};
 use steadfast_digest::crc32c;
+use steadfast_fault::Passing;
 use steadfast_group::Delivery;
-use steadfast_group::sequencer::raft::unstamped;
+use steadfast_group::sequencer::unstamped;
 
 use super::submit::Unacked;
 use super::{Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, deliver, local_ms};
+use crate::news::News;
 use crate::request::Request;
 use crate::store::{self, Delta, How, Store};
-use crate::strike::Kind;
 
 /// Objects that had changed at rest, as they were found, that are remembered.
 const AT_REST_MAX: usize = 64;
@@ -31,7 +32,7 @@ impl Service {
         while let Some(delivery) = self.queue.pop_front() {
             match delivery {
                 Delivery::Entry { index, mut bytes } => {
-                    self.struck.bytes(Kind::Log, &mut bytes);
+                    self.struck.bytes(Passing::Log, &mut bytes);
                     if !self.entry(Index(index), &mut bytes) {
                         self.queue.push_front(Delivery::Entry { index, bytes });
                         return;
@@ -100,7 +101,10 @@ impl Service {
         if self.store.mend_weight() {
             self.say(
                 &format!("replica {}: what all items weigh had changed while nobody used it, and was counted anew", self.slot),
-                &serde_json::json!({"event": "refreshed", "replica": self.slot, "object": "log:weight"}),
+                &News::Refreshed {
+                    replica: self.slot,
+                    object: "log:weight".to_owned(),
+                },
             );
         }
         if self.votes() {
@@ -219,7 +223,7 @@ impl Service {
         delta: &mut Delta,
     ) -> Vec<Vec<u8>> {
         if let Some(request) = requests.first_mut() {
-            self.struck.bytes(Kind::Run, request.struck());
+            self.struck.bytes(Passing::Run, request.struck());
         }
         let how = How {
             work: self.work,
@@ -319,7 +323,7 @@ impl Service {
             replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
         };
         if !groups.is_empty() {
-            self.struck.first(Kind::Replies, &mut replies);
+            self.struck.first(Passing::Replies, &mut replies);
         }
         let out = Out {
             entry,
@@ -330,7 +334,7 @@ impl Service {
         self.core.executed(index, tuple);
         if let Some(recover) = recover {
             let mut number = index.0.to_le_bytes();
-            self.struck.bytes(Kind::Held, &mut number);
+            self.struck.bytes(Passing::Held, &mut number);
             let held = Index(u64::from_le_bytes(number));
             self.held.insert(held, recover.objects.clone());
             self.recovering

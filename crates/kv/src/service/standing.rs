@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::submit::IN_FLIGHT;
 use super::{BEHIND_MAX, Body, DRAIN, LOST, SILENT, Service, Stage};
 use crate::alive::Beat;
+use crate::news::{self, News};
 use crate::say;
 
 /// A turn that loads a state of some GiB takes seconds.
@@ -54,13 +55,19 @@ impl Service {
                     &format!(
                         "replica {slot} is a fresh process and belongs to the group after {took_ms} ms"
                     ),
-                    &serde_json::json!({"event": "joined", "replica": slot, "took_ms": took_ms}),
+                    &News::Joined {
+                        replica: slot,
+                        took_ms,
+                    },
                 );
             }
             Err(why) => crate::say::line(
                 json,
                 &format!("replica {slot} could not be let in: {why}"),
-                &serde_json::json!({"event": "not_joined", "replica": slot, "why": why}),
+                &News::NotJoined {
+                    replica: slot,
+                    why: why.to_string(),
+                },
             ),
         };
         let met = gate.meet(
@@ -81,8 +88,11 @@ impl Service {
     }
 
     pub(super) fn end(&self, why: &str) -> ! {
-        let json = serde_json::json!({"event": "ended", "replica": self.slot, "why": why});
-        self.say(why, &json);
+        let event = News::Ended {
+            replica: self.slot,
+            why: why.to_owned(),
+        };
+        self.say(why, &event);
         say::exit(steadfast_contract::exit::Own::Setup);
     }
 
@@ -108,7 +118,10 @@ impl Service {
                 "replicas {slots:?} have begun anew at the same time: the group has lost its majority{lost}; replica {} ends\n  fix:   {fix}",
                 self.slot
             ),
-            &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
+            &News::Lost {
+                replica: self.slot,
+                fresh: slots,
+            },
         );
         say::exit(steadfast_contract::exit::Own::Setup);
     }
@@ -137,22 +150,28 @@ impl Service {
         if !ends && !warns {
             return;
         }
+        let standing = news::Standing {
+            replica: self.slot,
+            entry,
+            waits_for: self.waits_for(),
+        };
+        let waits_for = standing.waits_for.join(", ");
         let (event, what) = if ends {
             (
-                "stalled",
+                News::Stalled(standing),
                 "it ends, for a fresh process to take its place".to_owned(),
             )
         } else {
-            ("waits", format!("it ends at {} s", limit.as_secs()))
+            let what = format!("it ends at {} s", limit.as_secs());
+            (News::Waits(standing), what)
         };
         self.say(
             &format!(
-                "replica {} has executed nothing for {:.1} s, and the others have: {what}\n  waits: entry {entry}, for {}",
+                "replica {} has executed nothing for {:.1} s, and the others have: {what}\n  waits: entry {entry}, for {waits_for}",
                 self.slot,
                 stood.as_secs_f64(),
-                self.waits_for().join(", ")
             ),
-            &serde_json::json!({"event": event, "replica": self.slot, "entry": entry, "waits_for": self.waits_for()}),
+            &event,
         );
         if ends {
             say::exit(steadfast_contract::exit::Own::Mismatch);
@@ -171,7 +190,7 @@ impl Service {
             say::line(
                 json,
                 &format!("replica {slot} has taken no turn for {} s: it ends, for a fresh process to take its place", limit.as_secs()),
-                &serde_json::json!({"event": "hung", "replica": slot}),
+                &News::Hung { replica: slot },
             );
             say::exit(steadfast_contract::exit::Own::Mismatch);
         });

@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use steadfast_crosscheck::Message;
+use steadfast_fault::{Passing, Place, Stored};
 
 use super::{Body, Service, Stage};
-use crate::strike::{Kind, Strike, Target};
+use crate::strike;
 
 /// Strikes that wait, and the bit that each flips.
 #[derive(Debug, Default)]
-pub(super) struct Struck(BTreeMap<Kind, usize>);
+pub(super) struct Struck(BTreeMap<Passing, usize>);
 
 impl Struck {
     /// Strikes these bytes if they are to be.
-    pub(super) fn bytes(&mut self, kind: Kind, bytes: &mut [u8]) {
+    pub(super) fn bytes(&mut self, passing: Passing, bytes: &mut [u8]) {
         if !bytes.is_empty()
-            && let Some(bit) = self.0.remove(&kind)
+            && let Some(bit) = self.0.remove(&passing)
         {
             let at = bit % (bytes.len() * 8);
             bytes[at / 8] ^= 1 << (at % 8);
@@ -23,14 +24,14 @@ impl Struck {
     }
 
     /// The bit that is to flip in the next of this kind.
-    pub(super) fn bit(&mut self, kind: Kind) -> Option<usize> {
-        self.0.remove(&kind)
+    pub(super) fn bit(&mut self, passing: Passing) -> Option<usize> {
+        self.0.remove(&passing)
     }
 
     /// The first of these that has bytes.
-    pub(super) fn first(&mut self, kind: Kind, replies: &mut [Vec<u8>]) {
+    pub(super) fn first(&mut self, passing: Passing, replies: &mut [Vec<u8>]) {
         if let Some(reply) = replies.iter_mut().find(|reply| !reply.is_empty()) {
-            self.bytes(kind, reply);
+            self.bytes(passing, reply);
         }
     }
 
@@ -40,7 +41,7 @@ impl Struck {
             Message::Check { runs, .. } => {
                 let last = runs.last_mut().and_then(|run| run.digests.last_mut());
                 if let Some(digest) = last
-                    && let Some(bit) = self.0.remove(&Kind::Check)
+                    && let Some(bit) = self.0.remove(&Passing::Check)
                 {
                     *digest ^= 1 << bit;
                 }
@@ -48,7 +49,7 @@ impl Struck {
             Message::Repair { objects, .. } => {
                 let packed = objects.iter_mut().find_map(|(_, packed)| packed.as_mut());
                 if let Some(packed) = packed {
-                    self.bytes(Kind::Repair, packed);
+                    self.bytes(Passing::Repair, packed);
                 }
             }
             _ => {}
@@ -56,14 +57,12 @@ impl Struck {
     }
 }
 
-impl Kind {
-    /// An entry on its way into the log.
-    pub(super) const fn of(body: &Body) -> Option<Self> {
-        match body {
-            Body::Requests(_) => Some(Self::Entry),
-            Body::Recover(_) => Some(Self::Recover),
-            Body::Scrub(..) | Body::Returned => None,
-        }
+/// An entry on its way into the log.
+pub(super) const fn on_the_way(body: &Body) -> Option<Passing> {
+    match body {
+        Body::Requests(_) => Some(Passing::Entry),
+        Body::Recover(_) => Some(Passing::Recover),
+        Body::Scrub(..) | Body::Returned => None,
     }
 }
 
@@ -73,40 +72,50 @@ impl Service {
         if !self.allow_strikes {
             return Err("strikes are not allowed: requirement --allow-strikes, found a replica without it; fix: start it with --allow-strikes".to_owned());
         }
-        let strike = Strike::parse(line, self.size)?;
-        if strike.replica != self.slot {
+        let fault =
+            strike::read(line, self.size).map_err(|why| format!("{why}; fix: {}", why.fix))?;
+        let replica = u64::from(fault.replica().0);
+        if replica != self.slot {
             return Err(format!(
-                "this is replica {}, the strike is for replica {}",
-                self.slot, strike.replica
+                "this is replica {}, the strike is for replica {replica}",
+                self.slot
             ));
         }
-        match strike.target {
-            Target::Next { kind, .. } if kind.needs_votes() && self.stage < Stage::Rdgx => {
+        match fault.place() {
+            Place::Next { passing, .. }
+                if strike::needs_votes(*passing) && self.stage < Stage::Rdgx =>
+            {
                 Err(format!(
                     "this strike needs replicas that vote: requirement --stage RDGX, found {}; fix: start the group with it",
                     self.stage.word()
                 ))
             }
-            Target::Next { kind, .. } if self.struck.0.contains_key(&kind) => {
+            Place::Next { passing, .. } if self.struck.0.contains_key(passing) => {
                 Err("one of these strikes waits already".to_owned())
             }
-            Target::Next { kind, bit } => {
-                self.struck.0.insert(kind, bit);
+            Place::Next { passing, bit } => {
+                self.struck.0.insert(*passing, *bit as usize);
                 Ok(())
             }
-            Target::Head { byte, bit } => {
-                self.store.strike_head(byte, bit);
+            Place::Head { byte, bit } => {
+                self.store.strike_head(*byte as usize, *bit);
                 Ok(())
             }
-            Target::Item {
-                key,
+            Place::Stored {
+                object,
                 field,
                 byte,
                 bit,
-            } => self
-                .store
-                .strike(key.as_bytes(), &field, byte, bit)
-                .map(drop),
+            } => {
+                let key = match object {
+                    Stored::Item(key) => key.clone().into_bytes(),
+                    Stored::Client(name) => crate::once::key(name),
+                };
+                let field = field.word().replace('-', " ");
+                self.store
+                    .strike(&key, &field, *byte as usize, *bit)
+                    .map(drop)
+            }
         }
     }
 }

@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use steadfast_digest::crc32c;
+use steadfast_fault::Passing;
 use steadfast_group::Sequencer as _;
 
-use super::{Body, Entry, Group, Service, Waiting, deliver, execute};
-use crate::strike::Kind;
+use super::{Body, Entry, Group, Service, Waiting, deliver, execute, struck};
 
 /// Own entries in the log at a time; what comes meanwhile is collected into the next one.
 pub(super) const IN_FLIGHT: usize = 8;
@@ -66,16 +66,16 @@ impl Service {
     }
 
     pub(super) fn submit(&mut self, body: Body, groups: Waiting, verify: bool) {
-        let kind = Kind::of(&body);
+        let passing = struck::on_the_way(&body);
         let Some(mut bytes) = sealed(self.me.0, self.next, body) else {
             return;
         };
-        if kind == Some(Kind::Entry) {
-            self.struck.bytes(Kind::Submit, &mut bytes);
+        if passing == Some(Passing::Entry) {
+            self.struck.bytes(Passing::Submit, &mut bytes);
         }
         let mut leaves = bytes.clone();
-        if let Some(kind) = kind {
-            self.struck.bytes(kind, &mut leaves);
+        if let Some(passing) = passing {
+            self.struck.bytes(passing, &mut leaves);
         }
         if self.unacked.is_empty() {
             self.submitted_at = Instant::now();

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use steadfast_crosscheck::{Action, Digest, Index, Message, Node, ObjectId, refresh};
+use steadfast_fault::Passing;
 use steadfast_group::Post;
 
 use super::{Body, Reply, Service, deliver};
+use crate::news::{self, Flipped, News};
 use crate::store;
-use crate::strike::Kind;
 
 /// What a person is told about the repair of one object.
 pub(super) struct Repaired {
@@ -51,7 +52,7 @@ impl Service {
             }
         }
         for line in told(std::mem::take(&mut self.repaired)) {
-            self.say(&line, &serde_json::Value::Null);
+            crate::say::sentence(&line);
         }
     }
 
@@ -131,7 +132,7 @@ impl Service {
                 refresh(&mut self.store, object, digest);
                 self.say(
                     &format!("replica {}: {name} did not fit the digest stored with it, and is what was voted for; it is stored anew", self.slot),
-                    &serde_json::json!({"event": "refreshed", "replica": self.slot, "object": name}),
+                    &News::Refreshed { replica: self.slot, object: name },
                 );
             }
             // What it held back is executed in the same turn: here, an entry may be in the middle of its own.
@@ -142,8 +143,16 @@ impl Service {
             Action::Stuck(index, objects) => {
                 let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
                 self.say(
-                    &format!("replica {}: no majority for {} at entry {index}: requests for them wait", self.slot, names.join(", ")),
-                    &serde_json::json!({"event": "stuck", "replica": self.slot, "entry": index.0, "objects": names}),
+                    &format!(
+                        "replica {}: no majority for {} at entry {index}: requests for them wait",
+                        self.slot,
+                        names.join(", ")
+                    ),
+                    &News::Stuck {
+                        replica: self.slot,
+                        entry: index.0,
+                        objects: names,
+                    },
                 );
             }
             Action::Replace(node, why) => {
@@ -153,7 +162,10 @@ impl Service {
                     .map_or(self.slot, |member| member.slot);
                 self.say(
                     &format!("replica {slot} is to be replaced: {why}"),
-                    &serde_json::json!({"event": "replace", "replica": slot, "why": why}),
+                    &News::Replace {
+                        replica: slot,
+                        why: why.to_string(),
+                    },
                 );
                 // Its place is taken by a fresh process; what this one holds cannot be trusted.
                 if node == self.me {
@@ -198,7 +210,7 @@ impl Service {
                 })
                 .collect();
             if let Some(reply) = replies.iter_mut().find(|reply| !reply.bytes.is_empty()) {
-                reply.strike = self.struck.bit(Kind::Reply);
+                reply.strike = self.struck.bit(Passing::Reply);
             }
             deliver(groups, Ok(replies));
         } else {
@@ -253,7 +265,12 @@ impl Service {
         if self.json && speaks {
             self.say(
                 "",
-                &serde_json::json!({"event": "mismatch", "entry": index.0, "wrong": slots, "objects": names, "scrub": scrub}),
+                &News::Mismatch {
+                    entry: index.0,
+                    wrong: slots,
+                    objects: names,
+                    scrub,
+                },
             );
         }
     }
@@ -262,8 +279,15 @@ impl Service {
         self.counts.local += 1;
         let name = self.name(id, None);
         self.say(
-            &format!("replica {} found {name} changed while nobody used it, at entry {index}", self.slot),
-            &serde_json::json!({"event": "corrupt", "replica": self.slot, "entry": index.0, "object": name}),
+            &format!(
+                "replica {} found {name} changed while nobody used it, at entry {index}",
+                self.slot
+            ),
+            &News::Corrupt {
+                replica: self.slot,
+                entry: index.0,
+                object: name,
+            },
         );
     }
 
@@ -297,22 +321,30 @@ impl Service {
             .map_or(source.0, |member| member.slot);
         let name = self.name(id, is.or(was));
         let kind = if passive { "at rest" } else { "while in use" };
-        let mut json = serde_json::json!({
-            "event": "repaired", "replica": self.slot, "object": name, "entry": cause.0, "passive": passive,
-            "cpu": cpu, "took_us": took_us, "ordered_us": ordered_us, "moved_us": moved_us, "source": source,
-        });
         let at_rest = self.at_rest.remove(&id).filter(|_| passive);
         let flip = at_rest.and_then(store::AtRest::flip);
-        let what = match flip {
+        let (what, flipped) = match flip {
             // What it was before requests made something else of it.
-            Some((place, bit)) => self.one_bit(&place, bit, &mut json),
-            None => self.difference(id, &name, was, is, &mut json),
+            Some((place, bit)) => self.one_bit(&place, bit),
+            None => self.difference(id, &name, was, is),
         };
         if let Some(verify) = &mut self.verify {
             verify.repaired += 1;
         }
         if self.json {
-            return self.say("", &json);
+            let event = News::Repaired(news::Repaired {
+                replica: self.slot,
+                object: name,
+                entry: cause.0,
+                passive,
+                cpu,
+                took_us,
+                ordered_us,
+                moved_us,
+                source,
+                flipped,
+            });
+            return self.say("", &event);
         }
         let line = format!(
             "replica {} object {name}: {what} ({kind}), on CPU {cpu}; repaired from replica {source} in {took_us} µs, entry {cause}",
@@ -326,13 +358,18 @@ impl Service {
         });
     }
 
-    fn one_bit(&mut self, place: &store::Place, bit: u32, json: &mut serde_json::Value) -> String {
-        json["field"] = place.field.into();
-        json["byte"] = place.byte.into();
-        json["bit"] = bit.into();
-        json["bits"] = 1.into();
+    fn one_bit(&mut self, place: &store::Place, bit: u32) -> (String, Option<Flipped>) {
+        let (field, byte, bits) = (place.field, place.byte, 1);
         self.counts.single_bit += 1;
-        format!("{} byte {} bit {bit} had flipped", place.field, place.byte)
+        let flipped = Flipped {
+            field,
+            byte,
+            bit,
+            xor: 1 << bit,
+            bits,
+        };
+        let what = format!("{field} byte {byte} bit {bit} had flipped");
+        (what, Some(flipped))
     }
 
     /// What differs between the bytes that were wrong and those that are right.
@@ -342,9 +379,8 @@ impl Service {
         name: &str,
         was: Option<&[u8]>,
         is: Option<&[u8]>,
-        json: &mut serde_json::Value,
-    ) -> String {
-        match (was, is) {
+    ) -> (String, Option<Flipped>) {
+        let what = match (was, is) {
             (Some(was), Some(is)) if was.len() == is.len() => {
                 let wrong: Vec<usize> = (0..was.len()).filter(|at| was[*at] != is[*at]).collect();
                 let bits: u32 = wrong
@@ -362,19 +398,22 @@ impl Service {
                 };
                 let xor = was.get(at).zip(is.get(at)).map_or(0, |(a, b)| a ^ b);
                 if bits == 1 {
-                    self.one_bit(&place, xor.trailing_zeros(), json)
-                } else {
-                    json["field"] = place.field.into();
-                    json["byte"] = place.byte.into();
-                    json["bit"] = xor.trailing_zeros().into();
-                    json["bits"] = bits.into();
-                    format!(
-                        "{bits} bits in {} bytes were wrong, the first in {} byte {}",
-                        wrong.len(),
-                        place.field,
-                        place.byte
-                    )
+                    return self.one_bit(&place, xor.trailing_zeros());
                 }
+                let flipped = Flipped {
+                    field: place.field,
+                    byte: place.byte,
+                    bit: xor.trailing_zeros(),
+                    xor,
+                    bits,
+                };
+                let what = format!(
+                    "{bits} bits in {} bytes were wrong, the first in {} byte {}, XOR {xor:#04x}",
+                    wrong.len(),
+                    place.field,
+                    place.byte
+                );
+                return (what, Some(flipped));
             }
             (Some(was), None) if store::has_moved(was, id) => {
                 "its key had changed, so nobody found it".to_owned()
@@ -382,11 +421,12 @@ impl Service {
             (Some(_), None) => "existed and should not".to_owned(),
             (None, Some(_)) => "was missing".to_owned(),
             _ => "had another length".to_owned(),
-        }
+        };
+        (what, None)
     }
 
-    pub(super) fn say(&self, text: &str, json: &serde_json::Value) {
-        crate::say::line(self.json, text, json);
+    pub(super) fn say(&self, text: &str, news: &News) {
+        crate::say::line(self.json, text, news);
     }
 }
 

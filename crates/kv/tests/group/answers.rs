@@ -54,7 +54,8 @@ fn what_is_wrong_on_the_command_line_is_said_with_its_fix() {
     for (line, words) in [
         ("replica=1 object=item:a byte=5 bit=0", "below 5"),
         ("replica=1 object=item:b byte=0 bit=0", "does not exist"),
-        ("replica=3 object=item:a byte=0 bit=0", "below 3"),
+        ("replica=3 object=item:a byte=0 bit=0", "replicas 0 to 2"),
+        ("replica=1 event=4 reg=rax bit=0", "steadfast run --flip"),
         ("replica=1 object=a byte=0 bit=0", "item:KEY"),
     ] {
         let out = group.strike(line);

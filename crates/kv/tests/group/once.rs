@@ -135,8 +135,14 @@ fn kept_replies_are_voted_on_and_repaired_as_items_are() {
             (&victim.into(), &true.into())
         );
         // As it was struck, whatever the request has made of it.
-        let place = ["field", "byte", "bit", "bits"].map(|name| event[name].clone());
-        let right = [Value::from("value"), 20.into(), 1.into(), 1.into()];
+        let place = ["field", "byte", "bit", "xor", "bits"].map(|name| event[name].clone());
+        let right = [
+            Value::from("value"),
+            20.into(),
+            1.into(),
+            2.into(),
+            1.into(),
+        ];
         assert_eq!(place, right);
     }
     assert_eq!(group.connect(1).get("hits"), "5");

@@ -207,6 +207,12 @@ impl Drop for Hosts {
             let _ = child.wait();
         }
         let _ = std::fs::remove_dir_all(&self.dir);
+        if !std::thread::panicking() {
+            let said = self.said.lock().unwrap();
+            let events = said.iter().filter(|line| line.starts_with('{'));
+            let odd = events.filter_map(|line| news(line).err()).next();
+            assert_eq!(odd, None, "each object that a replica prints is an event");
+        }
     }
 }
 
