@@ -1,4 +1,5 @@
-/* Data races, Peterson's and Dekker's locks, publication by plain stores: whatever comes of it comes of it in every replica. */
+/* Data races, Peterson's and Dekker's locks, publication by plain stores: whatever comes of it comes of it in every replica. With an
+ * argument the schedule is printed as well, which is another one each time. */
 #include "guest.h"
 #include <pthread.h>
 #include <sched.h>
@@ -61,7 +62,8 @@ static void *publishes(void *p) {
     return 0;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
     pthread_t t[2];
     for (dekker = 0; dekker < 2; dekker++) {
         for (long i = 0; i < 2; i++) need("pthread_create", pthread_create(&t[i], 0, runs, (void *)i) == 0);
@@ -71,6 +73,7 @@ int main(void) {
     check("one at a time", !overlaps);
     sink((void *)&racy, sizeof racy); /* a schedule's own */
     sink((void *)order, sizeof order);
+    if (argc > 1) printf("schedule %016lx, %u\n", digest((void *)order, sizeof order), racy);
     need("pthread_create", pthread_create(t, 0, publishes, 0) == 0);
     while (!ready) sched_yield();
     check("published", message == 42 && pthread_join(t[0], 0) == 0);

@@ -1,5 +1,6 @@
-/* Executes a command for which the kernel refuses one system call, as containers do: NUMBER[@FIRST][=ERRNO] CMD ARGS, where FIRST
- * is the first argument that is refused. EPERM is what they say; 0 is a filter that says yes and does nothing. */
+/* Executes a command for which the kernel refuses one system call, as containers do: NUMBER[:INDEX][@VALUE][=ERRNO] CMD ARGS. With
+ * VALUE only where the argument of that index, the first one by default, is that. EPERM is what they say; 0 is a filter that says
+ * yes and does nothing. */
 #include "guest.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -10,14 +11,15 @@ int main(int argc, char **argv) {
     need("words", argc > 2);
     char *with;
     unsigned number = (unsigned)strtoul(argv[1], &with, 10);
+    unsigned index = *with == ':' ? (unsigned)strtoul(with + 1, &with, 10) : 0;
     int any = *with != '@';
-    unsigned first = any ? 0 : (unsigned)strtoul(with + 1, &with, 0);
+    unsigned value = any ? 0 : (unsigned)strtoul(with + 1, &with, 0);
     unsigned answer = *with == '=' ? (unsigned)atoi(with + 1) : EPERM;
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
-        BPF_JUMP(BPF_JMP | (any ? BPF_JGE : BPF_JEQ) | BPF_K, first, 0, 1),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 8 * index),
+        BPF_JUMP(BPF_JMP | (any ? BPF_JGE : BPF_JEQ) | BPF_K, value, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | answer),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };

@@ -6,27 +6,32 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
+use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, geteuid};
+use steadfast_sys::child;
+use steadfast_sys::procfs::{self, children};
 
 use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};
-use crate::check::{Log, last_lines, output_difference, protector};
+use crate::check::{Log, await_repairs, last_lines, output_difference, protector};
 use crate::run::Invocation;
 use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(40);
 const GRACE: Duration = Duration::from_secs(5);
-/// Long enough that the first process is beyond its start, and shorter than it takes to have its children end.
-const SOON: Duration = Duration::from_millis(400);
+/// Who writes a number without an end has written it by then.
+const WRITTEN: Duration = Duration::from_millis(300);
 /// Long enough that a child has a keeper.
 const KEPT: Duration = Duration::from_millis(1200);
-/// A repair takes some ten milliseconds.
-const MENDED: Duration = Duration::from_millis(500);
+/// From having children to waiting for them.
+const WAITS: Duration = Duration::from_millis(100);
 
-/// A shell with jobs, of which two are copies and one is a program.
+/// A shell with jobs, of which two are copies and one is a program. It says "Terminated" or not, bare too, by whether it hears of
+/// the end before it waits.
 const SHELL: &str = "trap : USR1; (sleep 1.6; exit 7) & a=$!; sleep 1.3 & b=$!; (trap : USR2; exec sleep 30) & c=$!; echo $$ > number; \
-    wait $a; echo $?; wait $b; echo $?; kill $c; wait $c; echo $?; x=$(sleep 0.1; echo after); echo $x";
+    wait $a; echo $?; wait $b; echo $?; kill $c; wait $c 2>/dev/null; echo $?; x=$(sleep 0.1; echo after); echo $x";
 /// It is killed at a `wait` that a program started by it has not ended.
 const INNER: &str =
     "sh -c 'echo $$ > number; (sleep 2.6; exit 7) & sleep 2.2; echo $?; wait $!; echo $?'; echo $?";
@@ -36,11 +41,19 @@ const PYTHON: &str = "import subprocess, os; p = subprocess.Popen(['sleep', '1.4
     shell=True, stdin=subprocess.PIPE); open('number', 'w').write(str(os.getpid())); print(p.wait()); q.communicate(b'x\\n'); \
     print(q.returncode); print(subprocess.run(['sh', '-c', 'echo new; exit 6']).returncode, flush=True)";
 
+#[derive(Clone, Copy)]
+enum When {
+    /// It has so many children.
+    Has(usize),
+    /// It is a child itself, and can be made again by then.
+    After(Duration),
+}
+
 struct Parent {
     name: &'static str,
     replicas: u8,
-    /// Until it is struck, and how often that is done.
-    until: Duration,
+    /// When it is struck, and how often.
+    when: When,
     times: usize,
     program: fn(&Path) -> Result<Invocation, String>,
 }
@@ -60,8 +73,7 @@ fn number(dir: &Path) -> Result<i32, String> {
         if let Some(Ok(number)) = text.ends_with('\n').then(|| text.trim().parse()) {
             return Ok(number);
         }
-        // Who writes it without an end has written it at once.
-        if let (Ok(number), true) = (text.parse(), begun.elapsed() > MENDED) {
+        if let (Ok(number), true) = (text.parse(), begun.elapsed() > WRITTEN) {
             return Ok(number);
         }
         if begun.elapsed() > LIMIT {
@@ -69,6 +81,18 @@ fn number(dir: &Path) -> Result<i32, String> {
         }
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+fn await_children(parent: i32, count: usize) -> Result<(), String> {
+    let begun = Instant::now();
+    while children(parent).len() < count {
+        if begun.elapsed() > LIMIT {
+            return Err(format!("it has no {count} children"));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(WAITS);
+    Ok(())
 }
 
 impl Parent {
@@ -82,10 +106,16 @@ impl Parent {
         let _group = one_group();
         let run = invocation.start(&dir).map_err(|error| error.to_string())?;
         let parent = number(&dir)?;
-        thread::sleep(self.until);
-        for _ in 0..self.times {
+        match self.when {
+            When::After(time) => thread::sleep(time),
+            When::Has(count) => await_children(parent, count)?,
+        }
+        for strike in 1..=self.times {
+            if strike > 1 {
+                thread::sleep(WAITS);
+            }
             kill(Pid::from_raw(parent), Signal::SIGKILL).map_err(|error| error.to_string())?;
-            thread::sleep(MENDED);
+            await_repairs(&events, strike, LIMIT)?;
         }
         let ran = run.wait(LIMIT)?;
         let report = Log::read(&events)?.report;
@@ -102,6 +132,115 @@ impl Parent {
         Bench::get().passed(&dir);
         Ok(())
     }
+}
+
+/// It does not wait for its child before there is a file.
+const BUSY: &str = "import subprocess, os, time\np = subprocess.Popen(['sleep', '600'])\n\
+    open('number', 'w').write(f'{os.getpid()} {p.pid}\\n')\n\
+    while not os.path.exists('go'): time.sleep(0.05)\nprint(p.wait())";
+
+/// What becomes of the child of a parent that was made again, and of its proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// The proxy is killed: that ends the child, also while the parent does not wait.
+    ProxyKilled,
+    /// The child ends, and the proxy with it.
+    Ends,
+    /// The child ends, and its proxy does not, as if a fault had struck that.
+    ProxyStays,
+}
+
+fn numbers(dir: &Path) -> Result<[i32; 2], String> {
+    let begun = Instant::now();
+    loop {
+        let text = fs::read_to_string(dir.join("number")).unwrap_or_default();
+        let words = text
+            .strip_suffix('\n')
+            .and_then(|line| line.split_once(' '));
+        if let Some((Ok(parent), Ok(child))) = words.map(|(a, b)| (a.parse(), b.parse())) {
+            return Ok([parent, child]);
+        }
+        if begun.elapsed() > LIMIT {
+            return Err("the parent does not say two numbers".to_owned());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn send(pid: i32, signal: Signal) -> Result<(), String> {
+    kill(Pid::from_raw(pid), signal).map_err(|error| format!("process {pid}: {error}"))
+}
+
+fn has_gone(pid: i32) -> Result<(), String> {
+    let begun = Instant::now();
+    while child::exists(pid) && !procfs::has_ended(pid) {
+        if begun.elapsed() > GRACE {
+            return Err(format!("process {pid} lives on"));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Stops a process as no signal can tell it, until it is killed.
+fn hold(pid: i32) -> Result<(), String> {
+    let pid = Pid::from_raw(pid);
+    ptrace::seize(pid, ptrace::Options::empty())
+        .and_then(|()| ptrace::interrupt(pid))
+        .and_then(|()| waitpid(pid, Some(WaitPidFlag::__WALL)))
+        .map(drop)
+        .map_err(|error| format!("proxy: {error}"))
+}
+
+fn proxied(fate: Fate, name: &str) -> Result<(), String> {
+    let dir = Bench::get().case_dir(&format!("adopted-{name}"));
+    let touch = || fs::write(dir.join("go"), "").map_err(|error| error.to_string());
+    let signal = match fate {
+        Fate::ProxyKilled => Signal::SIGKILL,
+        Fate::Ends | Fate::ProxyStays => Signal::SIGTERM,
+    };
+    let mut invocation = command("/usr/bin/python3", &["-c", BUSY]);
+    let run = invocation.start(&dir).map_err(|error| error.to_string())?;
+    send(numbers(&dir)?[1], signal)?;
+    touch()?;
+    let bare = run.wait(LIMIT)?;
+    for file in ["number", "go"] {
+        fs::remove_file(dir.join(file)).map_err(|error| error.to_string())?;
+    }
+    let events = dir.join("events");
+    invocation.protector = protector(2, &events, &["--quiet"]);
+    let _group = one_group();
+    let run = invocation.start(&dir).map_err(|error| error.to_string())?;
+    let [parent, its] = numbers(&dir)?;
+    send(parent, Signal::SIGKILL)?;
+    await_repairs(&events, 1, LIMIT)?;
+    let proxy = *children(parent).first().ok_or("there is no proxy")?;
+    match fate {
+        Fate::ProxyKilled => send(proxy, signal)?,
+        Fate::Ends => send(its, signal)?,
+        Fate::ProxyStays => hold(proxy).and_then(|()| send(its, signal))?,
+    }
+    has_gone(its)?;
+    if fate != Fate::ProxyStays {
+        touch()?;
+    }
+    let ran = run.wait(LIMIT)?;
+    if fate == Fate::ProxyStays {
+        send(proxy, Signal::SIGKILL)?;
+        let _ = waitpid(Pid::from_raw(proxy), Some(WaitPidFlag::__WALL));
+    }
+    ran.nothing_left(GRACE)?;
+    let wrong = match fate {
+        Fate::ProxyStays if ran.end() == "status 122" && ran.stdout.is_empty() => None,
+        Fate::ProxyStays => Some("expected status 122".to_owned()),
+        _ => output_difference(&bare, &ran),
+    };
+    if let Some(why) = wrong {
+        let line = invocation.shell_line();
+        return Err(format!("{why}\n{}  run:    {line}", last_lines(&ran)));
+    }
+    Bench::get().passed(&dir);
+    Ok(())
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -124,44 +263,58 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     let python = |_: &Path| Ok(command("/usr/bin/python3", &["-c", PYTHON]));
     let inner = |_: &Path| Ok(command("/bin/sh", &["-c", INNER]));
-    let of = |name, replicas, program| Parent {
+    let of = |name, replicas, children, program| Parent {
         name,
         replicas,
-        until: SOON,
+        when: When::Has(children),
         times: 1,
         program,
     };
     let mut all = vec![
-        of("guest_of_2", 2, guest),
-        of("guest_of_3", 3, guest),
-        of("shell_of_2", 2, shell),
-        of("shell_of_3", 3, shell),
-        of("make_of_2", 2, make),
-        of("make_of_3", 3, make),
-        of("python_of_2", 2, python),
+        of("guest_of_2", 2, 5, guest),
+        of("guest_of_3", 3, 5, guest),
+        of("shell_of_2", 2, 3, shell),
+        of("shell_of_3", 3, 3, shell),
+        of("make_of_2", 2, 2, make),
+        of("make_of_3", 3, 2, make),
+        of("python_of_2", 2, 2, python),
     ];
     // Who may choose numbers has the same one again, and a child that can be made again.
     if geteuid().is_root() {
         all.push(Parent {
             times: 2,
-            ..of("guest_twice", 2, guest)
+            ..of("guest_twice", 2, 5, guest)
         });
         all.push(Parent {
-            until: KEPT,
-            ..of("inner_shell", 2, inner)
+            when: When::After(KEPT),
+            ..of("inner_shell", 2, 2, inner)
         });
         all.extend(
             [("worker_of_2", 2), ("worker_of_3", 3)].map(|(name, replicas)| Parent {
-                until: KEPT,
-                ..of(name, replicas, worker)
+                when: When::After(KEPT),
+                ..of(name, replicas, 0, worker)
             }),
         );
     }
-    all.into_iter()
+    let mut trials: Vec<_> = all
+        .into_iter()
         .map(|parent| {
             Trial::test(format!("faults::adopted::{}", parent.name), move || {
                 parent.check().map_err(Failed::from)
             })
         })
-        .collect()
+        .collect();
+    if geteuid().is_root() {
+        let fates = [
+            ("proxy_killed", Fate::ProxyKilled),
+            ("proxy_ends", Fate::Ends),
+            ("proxy_stays", Fate::ProxyStays),
+        ];
+        trials.extend(fates.map(|(name, fate)| {
+            Trial::test(format!("faults::adopted::{name}"), move || {
+                proxied(fate, name).map_err(Failed::from)
+            })
+        }));
+    }
+    trials
 }

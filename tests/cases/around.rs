@@ -7,8 +7,6 @@
 //! ```text
 //! AROUND=2000 AROUND_SEED=7 cargo test -p steadfast-tests -- faults::around
 //! ```
-//!
-//! Not covered: proxies of a parent that was made again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,7 +23,9 @@ use steadfast_sys::ptrace::{self, Regs};
 use steadfast_sys::{child, procfs};
 
 use crate::bench::{Bench, one_group};
-use crate::check::{last_lines, output_difference, protector, repeat};
+use crate::check::{
+    await_keeper, await_repairs, last_lines, others_of, output_difference, protector, repeat,
+};
 use crate::kills::{Draw, number};
 use crate::run::{Invocation, Ran, Running};
 use crate::trial::Trial;
@@ -35,16 +35,16 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Strikes in the suite; a campaign asks for thousands.
 const REAPERS: u64 = 4;
 const PROXIES: u64 = 2;
-/// Long enough that a child has a keeper, and that its leader is made again.
-const KEPT: Duration = Duration::from_millis(800);
-const MENDED: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A copy of the shell that lives for a while, and whose end is told.
 const COPY: &str = "(for i in 1 2 3 4; do echo in the copy; sleep 0.1; done; exit 3); echo $?";
-/// A child that says its number, lives for a second and a half, and ends.
+/// A child that says its number, lives until there is a file, and ends.
 const CHILD: &str = "perl -e '$|=1; print \"ready\\n\"; open F, \">\", \"number\"; print F $$; close F; \
-    select(undef, undef, undef, 0.05) for 1..32; print \"end\\n\"; exit 3'; echo $?";
+    select(undef, undef, undef, 0.05) until -e \"go\"; print \"end\\n\"; exit 3'; echo $?";
+/// The same with a parent that says its own.
+const PARENT: &str = "perl -e '$|=1; print \"ready\\n\"; select(undef, undef, undef, 0.05) until -e \"go\"; print \"end\\n\"; \
+    exit 3' & printf $$ > number; wait $!; echo $?";
 
 fn shell(script: &str) -> Invocation {
     Invocation {
@@ -192,26 +192,38 @@ fn in_a_reaper(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, S
     }
 }
 
-/// An ordinary user cannot choose the number of a process: there the child ends as bare, and there is no proxy.
-fn in_a_proxy(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, String> {
-    let _ = fs::remove_file(dir.join("number"));
-    let (invocation, run) = started(&format!("cd {}; {CHILD}", dir.display()), dir)?;
-    run.await_output("ready\n", LIMIT)?;
+fn said(dir: &Path) -> Result<i32, String> {
     let begun = Instant::now();
-    let child = loop {
+    loop {
         match fs::read_to_string(dir.join("number"))
             .unwrap_or_default()
             .parse()
         {
-            Ok(number) => break number,
+            Ok(number) => return Ok(number),
             Err(_) if begun.elapsed() < LIMIT => thread::sleep(LOOK),
-            Err(_) => return Err("the child does not say its number".to_owned()),
+            Err(_) => return Err("nobody says a number".to_owned()),
         }
+    }
+}
+
+/// Runs a script whose child waits, has a leader of it killed, and strikes the proxy that is left.
+fn with_a_proxy(
+    script: &str,
+    strike: Strike,
+    bare: &Ran,
+    dir: &Path,
+    proxy: fn(i32, &Path) -> Result<Option<i32>, String>,
+) -> Result<&'static str, String> {
+    for file in ["number", "go"] {
+        let _ = fs::remove_file(dir.join(file));
+    }
+    let (invocation, run) = started(&format!("cd {}; {script}", dir.display()), dir)?;
+    run.await_output("ready\n", LIMIT)?;
+    let hit = match proxy(said(dir)?, &dir.join("events"))? {
+        Some(pid) => strike.carry_out(pid).map_err(|error| error.to_string())?,
+        None => false,
     };
-    thread::sleep(KEPT);
-    kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
-    thread::sleep(MENDED);
-    let hit = child::exists(child) && strike.carry_out(child).map_err(|error| error.to_string())?;
+    go(dir)?;
     let ran = run.wait(LIMIT)?;
     ran.nothing_left(GRACE)?;
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -232,11 +244,42 @@ fn in_a_proxy(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, St
     }
 }
 
+fn go(dir: &Path) -> Result<(), String> {
+    fs::write(dir.join("go"), "").map_err(|error| error.to_string())
+}
+
+/// An ordinary user cannot choose the number of a process: there the child ends as bare, and there is no proxy.
+fn in_a_proxy(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, String> {
+    with_a_proxy(CHILD, strike, bare, dir, |child, events| {
+        let is_kept = geteuid().is_root();
+        if is_kept {
+            await_keeper(child, others_of(2), LIMIT)?;
+        }
+        kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
+        if !is_kept {
+            return Ok(None);
+        }
+        await_repairs(events, 1, LIMIT)?;
+        Ok(child::exists(child).then_some(child))
+    })
+}
+
+/// The proxy of a child whose parent was made again.
+fn in_a_proxy_of_an_orphan(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, String> {
+    with_a_proxy(PARENT, strike, bare, dir, |parent, events| {
+        kill(Pid::from_raw(parent), Signal::SIGKILL).map_err(|error| error.to_string())?;
+        await_repairs(events, 1, LIMIT)?;
+        // Another user's new leader has another number.
+        Ok(procfs::children(parent).first().copied())
+    })
+}
+
 type Case = fn(Strike, &Ran, &Path) -> Result<&'static str, String>;
 
 fn drawn(name: &str, script: &str, some: u64, case: Case) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("around-{name}"));
     let (strikes, seed) = (number("AROUND", some), number("AROUND_SEED", 3));
+    go(&dir)?;
     let bare = shell(&format!("cd {}; {script}", dir.display())).run(&dir, LIMIT)?;
     let mut draw = Draw::new(seed);
     let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
@@ -283,6 +326,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         Trial::test("faults::around::proxy", || {
             drawn("proxy", CHILD, PROXIES, in_a_proxy)
+        }),
+        Trial::test("faults::around::proxy_of_an_orphan", || {
+            drawn("orphan", PARENT, PROXIES, in_a_proxy_of_an_orphan)
         }),
         Trial::test("faults::around::another_reaper", another_reaper),
     ]

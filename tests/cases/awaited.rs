@@ -13,20 +13,17 @@ use nix::unistd::{Pid, geteuid};
 
 use crate::bench::{Bench, one_group};
 use crate::build::{self, Variant};
-use crate::check::{Log, last_lines, output_difference, protector};
+use crate::check::{
+    Log, await_keeper, await_repairs, last_lines, others_of, output_difference, protector,
+};
 use crate::run::{Invocation, Ran};
 use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(40);
 const GRACE: Duration = Duration::from_secs(5);
-/// Long enough that the child has a keeper.
-const KEPT: Duration = Duration::from_millis(1500);
-/// A repair takes some ten milliseconds.
-const MENDED: Duration = Duration::from_millis(700);
-
-/// A child that says its number, waits in steps, and asks who its parent is.
+/// A child that says its number, waits until there is a file, and asks who its parent is.
 const CHILD: &str = "perl -e '$|=1; open F, \">\", \"number\"; print F $$; close F; \
-    select(undef, undef, undef, 0.05) for 1..$ARGV[1]; print getppid == $ARGV[0] ? \"same\\n\" : \"another\\n\"; exit 3'";
+    select(undef, undef, undef, 0.05) until -e \"go\"; print getppid == $ARGV[0] ? \"same\\n\" : \"another\\n\"; exit 3'";
 /// A parent that kills its child. The shell says "Killed" or not, bare too, by whether it hears of the end before it waits.
 const KILLS: &str =
     "exec 2>/dev/null; perl -e 'sleep 1 for 1..30' & sleep 1.5; kill -9 $!; wait $!; echo $?";
@@ -55,30 +52,33 @@ fn number(dir: &Path) -> Result<i32, String> {
     }
 }
 
-/// Of fifty milliseconds: longer than the child has to live until it is killed, and one where nobody kills it.
-const STEPS: [u32; 2] = [70, 1];
-
 /// Runs the parent, and kills its child's leader, or who has its number, so many times.
 fn struck(replicas: u8, times: usize, dir: &Path) -> Result<(Ran, String, Ran), String> {
-    let [long, short] = STEPS.map(|steps| {
-        shell(&format!(
-            "cd {}; {CHILD} $$ {steps}; echo $?",
-            dir.display()
-        ))
-    });
-    let bare = short.run(dir, LIMIT)?;
-    let mut invocation = long;
-    fs::remove_file(dir.join("number")).map_err(|error| error.to_string())?;
+    let [said, go] = ["number", "go"].map(|name| dir.join(name));
+    let touch = || fs::write(&go, "").map_err(|error| error.to_string());
+    let mut invocation = shell(&format!("cd {}; {CHILD} $$; echo $?", dir.display()));
+    touch()?;
+    let bare = invocation.run(dir, LIMIT)?;
+    for file in [&said, &go] {
+        fs::remove_file(file).map_err(|error| error.to_string())?;
+    }
     let events = dir.join("events");
     invocation.protector = protector(replicas, &events, &["--quiet"]);
     let _group = one_group();
     let run = invocation.start(dir).map_err(|error| error.to_string())?;
     let child = number(dir)?;
-    thread::sleep(KEPT);
-    for _ in 0..times {
-        kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
-        thread::sleep(MENDED);
+    let is_kept = geteuid().is_root();
+    if is_kept {
+        await_keeper(child, others_of(replicas), LIMIT)?;
     }
+    for strike in 0..times {
+        kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
+        if is_kept && strike == 0 {
+            await_repairs(&events, 1, LIMIT)?;
+        }
+    }
+    // One that has ended does not look any more.
+    touch()?;
     let ran = run.wait(LIMIT)?;
     ran.nothing_left(GRACE)?;
     Ok((bare, invocation.shell_line(), ran))

@@ -6,12 +6,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use steadfast_contract::event::{Line, RunStart, What};
 use steadfast_contract::exit::{Own, Verdict};
 use steadfast_contract::plan::RunReport;
+use steadfast_sys::procfs::children;
 
 use crate::bench::{Bench, copy, some_groups};
 use crate::left::Places;
@@ -417,4 +419,56 @@ pub(crate) fn last_lines(ran: &Ran) -> String {
         tail(&ran.stdout),
         tail(&ran.stderr)
     )
+}
+
+/// Waits until a run's events tell of so many repairs.
+pub(crate) fn await_repairs(events: &Path, count: usize, limit: Duration) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        let text = fs::read_to_string(events).unwrap_or_default();
+        let told = text.matches(r#""type":"recovery""#).count();
+        if told >= count {
+            return Ok(());
+        }
+        if begun.elapsed() > limit {
+            return Err(format!("{told} repairs within {limit:?}, expected {count}"));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// From the keeper's being there to its being noted.
+const NOTED: Duration = Duration::from_millis(100);
+
+/// Waits until the leader of a child process has a keeper: it is one of `others`, processes of the same command that are none of
+/// its children.
+pub(crate) fn await_keeper(leader: i32, others: usize, limit: Duration) -> Result<(), String> {
+    let command = |pid: i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let begun = Instant::now();
+    loop {
+        let (own, below) = (command(leader), children(leader));
+        let is_other = |pid: &i32| *pid != leader && !below.contains(pid) && command(*pid) == own;
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let found = pids.filter(is_other).count();
+        if !own.is_empty() && found >= others {
+            thread::sleep(NOTED);
+            return Ok(());
+        }
+        if begun.elapsed() > limit {
+            return Err(format!(
+                "process {leader} has {found} others of its command after {limit:?}, expected {others}"
+            ));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// How many processes of its command a child has beside its leader, once it has a keeper: followers, that one, and with two replicas
+/// the last snapshot.
+pub(crate) const fn others_of(replicas: u8) -> usize {
+    match replicas {
+        2 => 3,
+        n => n as usize,
+    }
 }

@@ -26,13 +26,23 @@ const SAYS: &str = "/bin/echo";
 
 /// `run -n 2` with words before it; the time it took, and its events.
 fn start(name: &str, before: &[&str]) -> Result<(Ran, Duration, PathBuf), Failed> {
+    start_of(name, before, 2, &[SAYS, "hello"])
+}
+
+/// The same of another command.
+fn start_of(
+    name: &str,
+    before: &[&str],
+    replicas: u8,
+    command: &[&str],
+) -> Result<(Ran, Duration, PathBuf), Failed> {
     let dir = Bench::get().case_dir(&format!("denied-{name}"));
     let events = dir.join("events");
     let invocation = Invocation {
         wrapper: before.iter().map(|&word| word.to_owned()).collect(),
-        protector: crate::check::protector(2, &events, &[]),
-        program: PathBuf::from(SAYS),
-        args: vec!["hello".to_owned()],
+        protector: crate::check::protector(replicas, &events, &[]),
+        program: PathBuf::from(command[0]),
+        args: command[1..].iter().map(|&word| word.to_owned()).collect(),
         ..Invocation::default()
     };
     let begun = Instant::now();
@@ -102,6 +112,30 @@ fn signals() -> Trial {
         ] {
             let (run, took, _) = start(NAME, &[&filter, call])?;
             refused(&run, took, &[words, "seccomp profile"])?;
+        }
+        Ok(())
+    })
+}
+
+/// A forked child attaches the memory of its replicas in the place of its parent's (SHM_REMAP, 040000). Where it cannot, the tree
+/// ends and says why, and its parent hears of no end that the child has not had.
+fn child_without_memory() -> Trial {
+    const NAME: &str = "forked_child_without_its_memory";
+    const SCRIPT: &str = "(echo child); echo parent $?";
+    Trial::test(format!("command::{NAME}"), || {
+        let filter = build::guest("without_call.c", Variant::Dynamic)?
+            .display()
+            .to_string();
+        for replicas in [1, 2, 3] {
+            let of = |call| start_of(NAME, &[&filter, call], replicas, &["/bin/sh", "-c", SCRIPT]);
+            let (run, took, _) = of("30:2@16384=13")?;
+            let words = ["child process", "shmat(2)", "Permission denied"];
+            refused(&run, took, &words)?;
+            // Another flag is nobody's.
+            let (run, ..) = of("30:2@4096=13")?;
+            if run.end() != "status 0" || run.stdout != b"child\nparent 0\n" {
+                return Err(format!("{}\n{}", run.end(), last_lines(&run)).into());
+            }
         }
         Ok(())
     })
@@ -249,6 +283,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         filtered("ptrace_answered_by_a_filter", 0),
         requests(),
         signals(),
+        child_without_memory(),
         written(),
         traced(),
         traced_alone(),

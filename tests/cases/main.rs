@@ -59,6 +59,7 @@ mod returns;
 mod run;
 mod sample;
 mod sanitize;
+mod schedules;
 mod service;
 mod spawns;
 mod state;

@@ -437,6 +437,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(crate::status::trials());
     trials.extend(crate::returns::trials());
     trials.extend(crate::notify::trials());
+    trials.extend(crate::schedules::trials());
     trials.extend(crate::unprotected::trials());
     trials
 }

@@ -592,4 +592,28 @@ const SCRIPTS: &[(&str, &str, Expect, &str)] = &[
         Expect::Supported,
         "status 0",
     ),
+    (
+        "dash_pipes",
+        "#!/bin/dash\nprintf 'c\\nb\\na\\n' | sort | { read x; echo \"first $x\"; cat; } | tr a-z A-Z\n(exit 3) | true; echo $?\n\
+        true | (exit 4); echo $?\nx=$(echo sub; exit 5); echo \"$x $?\"\ncat <<E | cat\nhere $x `echo and there`\nE\n\
+        { echo out; echo err >&2; } 2>&1 >/dev/null | sed s/err/seen/\nfor i in 1 2 3; do (exit $i) || echo $?; done\n",
+        Expect::Supported,
+        "status 0",
+    ),
+    (
+        "dash_jobs",
+        "#!/bin/dash\nsleep 0.2 & a=$!\n(exit 7) & b=$!\nwait $b; echo $?\nwait $a; echo $?\nsleep 30 & kill $!; wait $! 2>/dev/null; echo $?\n\
+        sleep 30 & kill -STOP $!; kill -CONT $!; kill -HUP $!; wait $! 2>/dev/null; echo $?\n(sleep 0.1; exit 3) & (exit 4) & wait; echo $?\n\
+        set -m; sleep 0.1 & wait $!; echo $?; jobs\nsetsid sh -c 'exit 5'; echo $?\nwait 1; echo $?\n",
+        Expect::Supported,
+        "status 0",
+    ),
+    (
+        "dash_traps",
+        "#!/bin/dash\ntrap 'echo usr1' USR1\ntrap 'echo exit $?' EXIT\nkill -USR1 $$\n(trap - EXIT; kill -USR1 $$)\nsh -c 'kill -USR1 $PPID'; echo after\n\
+        trap 'echo child' CHLD; sh -c 'exit 2'; echo $?; trap - CHLD\n(trap '' TERM; sh -c 'kill -TERM $$; echo ignored')\n\
+        sh -c 'kill -KILL $$'; echo $?\nexec 3>&1; (echo through >&3) | cat; exec 3>&-\nexit 6\n",
+        Expect::Supported,
+        "status 6",
+    ),
 ];

@@ -15,7 +15,9 @@ use steadfast_contract::exit::Verdict;
 
 use crate::bench::{Bench, some_groups};
 use crate::build::{self, Variant};
-use crate::check::{Log, last_lines, output_difference, protector};
+use crate::check::{
+    Log, await_keeper, await_repairs, last_lines, others_of, output_difference, protector,
+};
 use crate::left;
 use crate::run::{Invocation, Ran};
 use crate::status::{groups_with, said};
@@ -45,7 +47,9 @@ fn returned(invocation: &Invocation, dir: &Path) -> Result<(Ran, i32), String> {
     let begun = Instant::now();
     loop {
         let now = said(&["ps", "--json"])?.remove(0);
-        if let Some(launcher) = groups_with(&now, &["sleep", "600"]) {
+        let own = ran.processes();
+        let mut launchers = groups_with(&now, &["sleep", "600"]).into_iter();
+        if let Some(launcher) = launchers.find(|pid| own.iter().any(|one| one.pid == *pid)) {
             return Ok((ran, launcher));
         }
         if begun.elapsed() > GRACE {
@@ -73,6 +77,41 @@ fn ends_with_its_supervisor(name: &str, signal: Signal) -> Result<(), String> {
         }
         kill(Pid::from_raw(supervisor), signal).map_err(|error| error.to_string())?;
         ran.nothing_left(GRACE)?;
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// The supervisor is asked to end while the process that is left becomes another program, or has just begun: that one hears of it too.
+fn ends_when_asked_at_once() -> Result<(), String> {
+    let dir = Bench::get().case_dir("returns-at-once");
+    for (n, delay_us) in [
+        (2, 0),
+        (2, 1000),
+        (3, 3000),
+        (2, 6000),
+        (1, 10_000),
+        (2, 20_000),
+    ] {
+        let _group = some_groups();
+        let invocation = Invocation {
+            protector: protector(n, &dir.join("events"), &[]),
+            ..leaves_a_child(&["-c", SCRIPT])
+        };
+        let run = invocation.start(&dir).map_err(|error| error.to_string())?;
+        let begun = Instant::now();
+        let supervisor = loop {
+            match run.supervisor() {
+                pid if pid != run.pid() => break pid,
+                _ if begun.elapsed() > LIMIT => return Err("nobody supervises".to_owned()),
+                _ => thread::sleep(Duration::from_micros(100)),
+            }
+        };
+        let ran = run.wait(LIMIT)?;
+        thread::sleep(Duration::from_micros(delay_us));
+        kill(Pid::from_raw(supervisor), Signal::SIGTERM).map_err(|error| error.to_string())?;
+        ran.nothing_left(GRACE)
+            .map_err(|why| format!("asked after {delay_us} us, {n} replicas: {why}"))?;
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -181,27 +220,22 @@ fn a_daemon_goes_on() -> Result<(), String> {
     Ok(())
 }
 
-/// Long enough that a process whose parent has ended has a keeper.
-const KEPT: Duration = Duration::from_millis(1500);
-
-fn is_repaired(events: &Path) -> bool {
-    fs::read_to_string(events).is_ok_and(|text| text.contains(r#""type":"recovery""#))
-}
-
 /// Asked, killed or not, and asked again: it has its number and its listener still.
-fn goes_on_after(invocation: &Invocation, dir: &Path, killed: bool) -> Result<Ran, String> {
+fn goes_on_after(
+    invocation: &Invocation,
+    dir: &Path,
+    replicas: u8,
+    killed: bool,
+) -> Result<Ran, String> {
     let file = dir.join("daemon.pid");
     let ran = invocation.run(dir, LIMIT)?;
     let (pid, port) = pid_file(&file)?;
     doubles(port)?;
-    thread::sleep(KEPT);
+    await_keeper(pid, others_of(replicas), LIMIT)?;
     if killed {
         kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|error| error.to_string())?;
         // A dying process still accepts who has come by then.
-        let begun = Instant::now();
-        while !is_repaired(&dir.join("events")) && begun.elapsed() < LIMIT {
-            thread::sleep(Duration::from_millis(20));
-        }
+        await_repairs(&dir.join("events"), 1, LIMIT)?;
     }
     asked_and_ended(ran, &file, pid, port)
 }
@@ -218,7 +252,7 @@ fn a_daemon_outlives_its_leader() -> Result<(), String> {
             protector: protector(n, &events, &["--quiet"]),
             ..Invocation::default()
         };
-        let ran = goes_on_after(&invocation, &dir, killed)?;
+        let ran = goes_on_after(&invocation, &dir, n, killed)?;
         let report = Log::read(&events)?.report;
         let (verdict, made) = if killed {
             (Verdict::Corrected, 1)
@@ -250,6 +284,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("tree_ends_when_its_supervisor_is_asked", || {
             ends_with_its_supervisor("returns-asked", Signal::SIGTERM)
         }),
+        trial(
+            "tree_ends_when_its_supervisor_is_asked_at_once",
+            ends_when_asked_at_once,
+        ),
         trial("daemon_goes_on_and_is_repaired", a_daemon_goes_on),
         trial("daemon_outlives_its_leader", a_daemon_outlives_its_leader),
     ]

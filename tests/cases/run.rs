@@ -328,9 +328,10 @@ impl Running {
             }
         };
         let wall = self.start.elapsed();
-        // A process that outlives the command may hold its descriptors: that is found by `left`, not by waiting here.
+        // A process that outlives the command may hold its descriptors: that is found by `left`, not by waiting here. What is dying takes
+        // its turns to close them.
         let take = |stream: Option<Stream>| {
-            stream.map_or_else(|| Ok(Vec::new()), |s| s.finish(Duration::from_millis(500)))
+            stream.map_or_else(|| Ok(Vec::new()), |s| s.finish(Duration::from_secs(3)))
         };
         let (stdout, stderr) = (take(self.stdout.take()), take(self.stderr.take()));
         let held_open = stdout.is_err() || stderr.is_err();

@@ -58,10 +58,15 @@ fn look(launcher: i32) -> Option<Look> {
 }
 
 fn looks(run: &mut Running) -> Vec<Look> {
-    let launcher = run.supervisor();
+    let (front, mut launcher) = (run.pid(), run.pid());
     let mut all = Vec::new();
     while run.is_running() {
-        all.extend(look(launcher));
+        // It is there a moment after the process that the caller waits for.
+        if launcher == front {
+            launcher = run.supervisor();
+        } else {
+            all.extend(look(launcher));
+        }
         thread::sleep(LOOK);
     }
     all

@@ -45,15 +45,15 @@ fn groups(said: &Value, launcher: i32) -> Option<Vec<Value>> {
         .cloned()
 }
 
-/// The launcher of a tree that consists of one group, which runs this command.
-pub(crate) fn groups_with(said: &Value, words: &[&str]) -> Option<i32> {
-    let trees = said["trees"].as_array()?;
-    let tree = trees.iter().find(|tree| {
-        tree["groups"]
-            .as_array()
-            .is_some_and(|groups| groups.len() == 1 && is_command(&groups[0], words))
-    })?;
-    tree["launcher"].as_i64()?.try_into().ok()
+/// The launchers of trees that consist of one group, which runs this command; other cases may have one as well.
+pub(crate) fn groups_with(said: &Value, words: &[&str]) -> Vec<i32> {
+    let trees = said["trees"].as_array().into_iter().flatten();
+    let has = |tree: &&Value| {
+        let groups = tree["groups"].as_array();
+        groups.is_some_and(|groups| groups.len() == 1 && is_command(&groups[0], words))
+    };
+    let launcher = |tree: &Value| tree["launcher"].as_i64()?.try_into().ok();
+    trees.filter(has).filter_map(launcher).collect()
 }
 
 fn is_command(group: &Value, words: &[&str]) -> bool {

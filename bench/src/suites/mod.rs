@@ -6,6 +6,7 @@
 //! | `bench python` | whether Python's own tests end as they do bare |
 //! | `bench slurm` | whether a campaign as an array job finds what one process finds |
 //! | `bench/suites/gnu` | the same of coreutils, grep, sed and findutils |
+//! | `bench/suites/trees` | the same of bash and make, with all that their tests start |
 //! | `bench/suites/autopkgtest` | whether Debian's own tests of dnsmasq pass with a hardened build |
 //! | `bench/suites/pages` | what a browser makes of the HTML of reports |
 

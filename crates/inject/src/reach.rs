@@ -33,8 +33,8 @@ use crate::target::{Bench, Ran, SetupError, Started, entry};
 const MOMENTS: u64 = 700;
 /// Moments below which a run more is worth its time: a share of a tenth is missed by as many with a chance of 4 % (0.9^30).
 const FEW: u64 = 30;
-/// How long all runs together may take, and how many there may be. On busy processors a run takes longer and shows no more: while
-/// moments are few they may take this many times as long.
+/// How long all runs together may take, and how many there may be. On busy processors a run takes longer, and one of a millisecond is
+/// over before this process has a processor to look at it: while moments are few both may be this many times as much.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const LONGER: u32 = 4;
 const RUNS: u64 = 40;
@@ -258,13 +258,13 @@ pub(crate) fn sample(
     let mut reach = Reach::default();
     let mut gaps = Gaps(0x5eed);
     let begun = Instant::now();
-    while reach.program.moments < MOMENTS && reach.runs < RUNS {
+    while reach.program.moments < MOMENTS {
         let longer = if reach.program.moments < FEW {
             LONGER
         } else {
             1
         };
-        if begun.elapsed() >= patience * longer {
+        if begun.elapsed() >= patience * longer || reach.runs >= RUNS * u64::from(longer) {
             break;
         }
         reach.runs += 1;

@@ -240,6 +240,7 @@ pub(crate) struct Group {
     pub(crate) parent_process: i32,
     pub(crate) spare: i32,
     pub(crate) domain_page: u64,
+    pub(crate) unmapped: u64,
 }
 
 #[repr(C)]

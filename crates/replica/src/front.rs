@@ -99,6 +99,8 @@ pub(crate) fn divide() -> io::Result<Side> {
 fn wait(supervisor: i32, words: &Shared, mut tell: File) -> Exit {
     // Whatever is the program's is closed when the program closes it.
     descriptor::keep_only(tell.as_raw_fd());
+    // It waits from here on.
+    steadfast_sys::memory::trim();
     let mut parent_death = 0;
     loop {
         let heard = signals::try_next();

@@ -62,6 +62,7 @@ pub enum Step {
     Replicate,
     Give,
     HandOn,
+    Attach,
 }
 
 impl Step {
@@ -77,6 +78,7 @@ impl Step {
             Step::Inject => "the agent has to be placed in the program",
             Step::Patch => "system calls of the program have to be patched",
             Step::Replicate => "the leader has to be copied",
+            Step::Attach => "a child process has to attach the memory of its replicas (shmat(2))",
             Step::HandOn => {
                 "descriptors that are handed on to the program have to be known (/proc/self/fd)"
             }
@@ -280,6 +282,13 @@ impl Advise for LaunchError {
             } if source.kind() == io::ErrorKind::PermissionDenied => Remedy::with_note(
                 "MemoryDenyWriteExecute=no in the unit",
                 "code that was written has to become executable: PR_SET_MDWE, or a seccomp filter like it, forbids that",
+            ),
+            LaunchError::Step {
+                step: Step::Attach,
+                source,
+            } if source.kind() == io::ErrorKind::PermissionDenied => Remedy::with_note(
+                "a seccomp profile that allows shmat(2)",
+                "docker run --security-opt seccomp=FILE, or SystemCallFilter in a unit",
             ),
             LaunchError::Limit { what, .. } => {
                 Remedy::with_note(limits::fix(*what), limits::note(*what))

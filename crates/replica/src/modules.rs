@@ -45,7 +45,7 @@ pub(crate) struct Module {
     /// Read again when an address wants a name: a libc held in memory is 2 MiB.
     file: fs::File,
     pub(crate) build_id: Option<String>,
-    plans: Vec<patch::Plan>,
+    plans: Vec<Arc<patch::Plan>>,
     /// Where its code was mapped.
     region: Range<u64>,
     /// Where breakpoints stand in it.
@@ -237,7 +237,7 @@ struct Known {
     range: Range<u64>,
     bias: u64,
     build_id: Option<String>,
-    plan: patch::Plan,
+    plan: Arc<patch::Plan>,
     region: Range<u64>,
     arena: u64,
 }
@@ -284,7 +284,7 @@ fn remember(key: Key, module: &Module, arena: u64) {
         range: module.range.clone(),
         bias: module.bias,
         build_id: module.build_id.clone(),
-        plan: plan.clone(),
+        plan: Arc::clone(plan),
         region: module.region.clone(),
         arena,
     }));
@@ -413,7 +413,7 @@ impl Modules {
             range: known.range.start.wrapping_add(by)..known.range.end.wrapping_add(by),
             bias: known.bias.wrapping_add(by),
             build_id: known.build_id.clone(),
-            plans: vec![plan],
+            plans: vec![Arc::new(plan)],
             traps: prepared.traps.iter().map(|trap| trap.addr).collect(),
             region,
             file,
@@ -519,7 +519,7 @@ impl Modules {
             range: extent,
             bias,
             build_id: id,
-            plans: vec![plan],
+            plans: vec![Arc::new(plan)],
             traps: prepared.traps.iter().map(|trap| trap.addr).collect(),
             region,
             file: on_disk,
@@ -585,7 +585,7 @@ impl Modules {
             traps: Vec::new(),
         };
         drop(module);
-        self.list[index].plans.push(plan);
+        self.list[index].plans.push(Arc::new(plan));
         Some(prepared)
     }
 
@@ -657,7 +657,7 @@ impl Modules {
 
     /// It is written to memory.
     pub(crate) fn hooked(&mut self, hook: PlannedHook) {
-        self.list[hook.module].plans.push(hook.plan);
+        self.list[hook.module].plans.push(Arc::new(hook.plan));
     }
 
     /// A free place for an arena: below the program's image, or in the pool below libraries.

@@ -22,18 +22,25 @@ fn join(runs: &mut Vec<Range<u64>>, next: Range<u64>) {
 }
 
 /// Gives back to the system what is free or can be read again: the heap's free pages, where the C library
-/// can, and this program's code, most of which has run for the last time when a program has started.
+/// can, and this program's code and constants, most of which were needed for the last time when a program has started.
 pub fn trim() {
     let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = i32::try_from(std::process::id())
         .ok()
         .and_then(|pid| crate::procfs::maps(pid).ok());
-    let code = |map: &&crate::procfs::Mapping| map.executable && !map.writable && map.path == own;
-    for map in maps.iter().flatten().filter(code) {
+    let of_file = |map: &&crate::procfs::Mapping| !map.writable && !map.shared && map.path == own;
+    // Behind the code lies what the loader has written to before it became read-only.
+    let mut before = true;
+    let fixed = maps.iter().flatten().filter(of_file).take_while(|map| {
+        let is_fixed = before || map.executable;
+        before &= !map.executable;
+        is_fixed
+    });
+    for map in fixed {
         let Ok(len) = usize::try_from(map.range.end - map.range.start) else {
             continue;
         };
-        // SAFETY: code of a file that nobody has written to comes back from there (madvise(2)).
+        // SAFETY: what nobody has written to comes back from the file (madvise(2)).
         unsafe {
             libc::madvise(
                 map.range.start as *mut libc::c_void,

@@ -352,11 +352,27 @@ void sf_spawn_dies(void)
 
 /* ---- fork ---- */
 
+/* A copy that has only the memory of the group that it was copied from says there why, and waits to be ended: an end of its
+ * own would look like the program's. */
+NORETURN static void has_no_memory(u64 id, s64 error)
+{
+	static const s64 look[2] = { 0, 200 * 1000 * 1000 };
+	store(&G->unmapped, (u64)-error << 32 | (u32)id);
+	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+	sf_raw6(NR_futex, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
+	while (sf_raw6(NR_kill, (u64)sf_boot.launcher_pid, 0, 0, 0, 0, 0) != -ESRCH)
+		sf_raw6(NR_nanosleep, (u64)look, 0, 0, 0, 0, 0);
+	for (;;)
+		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
+}
+
 /* The group's memory, in the place of the one that this was copied from: by its number, since a program that has given up
  * rights may not open the launcher's descriptors. */
-static int map_group(u64 id)
+static void map_group(u64 id)
 {
-	return (u64)sf_raw6(NR_shmat, id, SF_SHARED, SHM_REMAP, 0, 0, 0) == SF_SHARED;
+	const s64 at = sf_raw6(NR_shmat, id, SF_SHARED, SHM_REMAP, 0, 0, 0);
+	if ((u64)at != SF_SHARED)
+		has_no_memory(id, at);
 }
 
 /* A copy of a replica becomes one of a new group, which begins at its first event. */
@@ -401,8 +417,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	me.tables_apart = !pair;
 	if (me.tables_apart && me.slot != 0)
 		sf_raw6(NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE, 0, 0, 0);
-	if (!map_group(fd))
-		sf_raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
+	map_group(fd);
 	me.regs = r;
 	forget_parent();
 	sf_log_anew();

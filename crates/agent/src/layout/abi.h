@@ -497,6 +497,7 @@ struct sf_group {
 	uint64_t forked[SF_FORKED_MAX];
 	int32_t parent_process, spare; /* the number of that parent's process by now */
 	uint64_t domain_page; /* a program's: one more than the number of the segment that all of its tree have at SF_DOMAIN, or 0 */
+	uint64_t unmapped;    /* a copy has not got its own group's memory: that group's number, as in `forked`, and above it the errno */
 };
 
 /* Of SF_RPC_SEGMENT, in a4: the process is one of a domain; the descriptor is the launcher's own. */

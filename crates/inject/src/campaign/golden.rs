@@ -14,6 +14,7 @@ use super::order::Order;
 use super::plan::Drafted;
 use super::{CampaignError, Field, Progress, Running, needs, os, parallel};
 use crate::judge::{self, Captured, Compared};
+use crate::payload;
 use crate::profile::Profile;
 use crate::record::{Comparator, ControlRuns, Engine, Golden, Limits, Planned};
 use crate::sandbox::Sandbox;
@@ -234,12 +235,19 @@ impl Running {
         Err(differs(&found, &self.golden, &captured))
     }
 
-    /// Faults of the plan, at an execution that never comes.
+    /// Faults of the plan, at an execution that never comes. Runs in which somebody is followed take longer than others, the more so
+    /// where processors are busy.
     fn never(&self) -> Vec<String> {
+        let order = &self.field.order;
+        let planted = order.engine == Engine::Plant && order.protect.is_empty();
+        let follows = |p: &Planned| {
+            let faults = p.faults().unwrap_or_default();
+            planted && faults.iter().any(|fault| payload::bound(fault).is_some())
+        };
         let never = |p: &Planned| {
             let (head, rest) = p.fault.split_once(" n=")?;
             let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
-            let usable = (p.site.is_some() || is_storage(&p.fault))
+            let usable = (p.site.is_some() || is_storage(&p.fault) || follows(p))
                 && !p.fault.contains(';')
                 && p.fault_type != "code";
             usable.then(|| format!("{head} n={NEVER} {tail}"))

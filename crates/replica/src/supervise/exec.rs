@@ -104,10 +104,14 @@ impl Supervisor<'_> {
             {
                 self.exec.done = Some(stop);
             }
-            Ok(Some(ptrace::Waited::Stopped { stop, .. })) if self.exec.stays => {
+            Ok(Some(ptrace::Waited::Stopped {
+                stop,
+                signal,
+                event,
+            })) if self.exec.stays => {
                 self.forget_exec(pid);
                 // It fails for one that was killed, which is noticed as such.
-                let _ = stop.detach();
+                let _ = stop.detach_with(if event == 0 { signal } else { 0 });
                 self.group.answer(0);
             }
             // A stop of a group has the signal too, and goes on.

@@ -270,7 +270,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Whether a leader that is gone can be made again.
-    fn is_kept(&self) -> bool {
+    pub(super) fn is_kept(&self) -> bool {
         self.keeper != 0
             && !(self.is_child() && (self.shares_names() || self.forsaken || self.is_condemned()))
     }
@@ -353,6 +353,7 @@ impl<'a> Supervisor<'a> {
             self.beat();
             self.take_news();
             self.look_for_the_proxy();
+            self.look_for_proxies_that_stay();
             self.show(false);
             if self.has_become_another() || self.has_gone_bare() {
                 return Ok(());
@@ -401,6 +402,7 @@ impl<'a> Supervisor<'a> {
             if let Some(error) = self.modules.flips.take_error() {
                 return Err(error.into());
             }
+            self.copies_have_memory()?;
             if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
                 self.show(true);
                 self.first(Self::recover);

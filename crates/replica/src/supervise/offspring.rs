@@ -5,6 +5,7 @@
 //!  1. No lock is held while a process is waited for; the thread that hears of its end takes it.
 //!  2. A number that the kernel has given to another process is no child's: a process is known by its start as well.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,11 +61,14 @@ impl Child {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Offspring(Mutex<Vec<Child>>);
+pub(crate) struct Offspring {
+    all: Mutex<Vec<Child>>,
+    adopted: AtomicBool,
+}
 
 impl Offspring {
     fn all(&self) -> MutexGuard<'_, Vec<Child>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, post: &Post, how: impl FnOnce(&mut Child)) {
@@ -130,6 +134,11 @@ impl Offspring {
         }
     }
 
+    /// Whether a parent was ever made again.
+    pub(crate) fn has_adopted(&self) -> bool {
+        self.adopted.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn has_heard_of(&self, pid: i32) -> bool {
         let all = self.all();
         all.iter().any(|one| one.leader == pid && one.how.is_some())
@@ -173,6 +182,7 @@ impl Offspring {
     /// `parent` leads a group whose last leader was killed: it gets the children of that one. `false`: there is no room for all
     /// of them.
     pub(crate) fn adopted_by(&self, post: &Post, group: &Arc<Group>, parent: i32) -> bool {
+        self.adopted.store(true, Ordering::Relaxed);
         let (mut wards, mut all) = (Vec::new(), self.all());
         for one in all.iter_mut().filter(|one| one.parent.is(post)) {
             if !one.is_owed() {

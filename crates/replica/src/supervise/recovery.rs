@@ -504,6 +504,12 @@ impl Supervisor<'_> {
             self.group.set32(at!(alarm), alarm::QUIET);
             return true;
         }
+        // A child that was killed before it could be made again has ended, as bare.
+        if self.is_child() && self.leader_end.is_some() && !self.is_kept() {
+            self.divergences -= 1;
+            self.group.set32(at!(alarm), alarm::QUIET);
+            return true;
+        }
         self.mend_agents(&standing);
         if self.keeper == 0 && standing[0] == Standing::Paused && self.may_have_a_keeper() {
             // It was killed alone, or there was none. Made now, it is ready before the leader needs it.

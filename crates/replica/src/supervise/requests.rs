@@ -13,7 +13,7 @@ use super::{Supervisor, bare, tree};
 use crate::group::at;
 use crate::modules::protection_at;
 use crate::segments::Asks;
-use crate::{abi, held};
+use crate::{LaunchError, Step, abi, held};
 
 impl Supervisor<'_> {
     /// Answers the leader, which waits for it.
@@ -163,6 +163,18 @@ impl Supervisor<'_> {
             }
             Err(_) => -i64::from(libc::EAGAIN),
         }
+    }
+
+    /// A copy of a replica that could not attach the memory of its own group has said so in this one's.
+    pub(super) fn copies_have_memory(&self) -> Result<(), LaunchError> {
+        let errno = i32::try_from(self.group.get64(at!(unmapped)) >> 32).unwrap_or(0);
+        if errno == 0 {
+            return Ok(());
+        }
+        Err(LaunchError::Step {
+            step: Step::Attach,
+            source: std::io::Error::from_raw_os_error(errno),
+        })
     }
 
     /// The child that was on its way has gone it.

@@ -97,8 +97,9 @@ struct Living {
     post: Post,
     /// Of the group that made it.
     parent: Post,
-    /// Its leader, once that is known.
+    /// Its leader, once that is known; and what was passed on to all before.
     leader: Option<Process>,
+    owed: Vec<i32>,
     /// The processes of its replicas, as far as they are known.
     crew: Vec<i32>,
     /// Its leader can be made again: its end is not the group's.
@@ -255,6 +256,15 @@ impl Tree {
         locked(&self.register).posts.remove(&pid);
     }
 
+    /// A group is no more. Of a leader's end its parent was told, and not this process: whoever is told of that number's changes is
+    /// forgotten here, and the memory that the group had in common with it.
+    fn forget(&self, post: &Post) {
+        locked(&self.register)
+            .posts
+            .retain(|_, other| !other.is(post));
+        *locked(&post.bell) = None;
+    }
+
     /// A child, or a process that somebody here traces, has changed.
     pub(crate) fn deliver(&self, pid: i32, change: child::Change, usage: child::Usage) {
         let ended = matches!(
@@ -322,13 +332,13 @@ impl Tree {
         locked(&self.living).values().any(lives)
     }
 
-    /// Sends a signal to every process of the tree.
+    /// Sends a signal to every process of the tree, those that are being made included.
     pub(crate) fn pass_on(&self, taken: &Taken) {
-        for leader in locked(&self.living)
-            .values()
-            .filter_map(|one| one.leader.as_ref())
-        {
-            leader.signal(taken.signal);
+        for one in locked(&self.living).values_mut() {
+            match &one.leader {
+                Some(leader) => leader.signal(taken.signal),
+                None => one.owed.push(taken.signal),
+            }
         }
     }
 
@@ -336,6 +346,9 @@ impl Tree {
     fn led_by(&self, id: usize, pid: i32) {
         if let Some(living) = locked(&self.living).get_mut(&id) {
             living.leader = Process::open(pid).ok();
+            for signal in std::mem::take(&mut living.owed) {
+                child::kill(pid, signal);
+            }
             living.crew = vec![pid];
             living.number = pid;
             self.offspring.born(&living.parent, &living.post, pid);
@@ -578,8 +591,10 @@ impl Drop for Life {
         if let Some(entry) = self.entry {
             self.tree.strike_off(entry);
         }
-        if let Some(living) = locked(&self.tree.living).remove(&self.id) {
+        let living = locked(&self.tree.living).remove(&self.id);
+        if let Some(living) = living {
             self.tree.offspring.left(&living.post);
+            self.tree.forget(&living.post);
         }
         if let Some(first) = locked(&self.tree.first).as_ref() {
             first.ring();
@@ -603,6 +618,7 @@ fn begin(
         post: post.clone(),
         parent: parent.clone(),
         leader: None,
+        owed: Vec::new(),
         crew: Vec::new(),
         kept: false,
         condemned: false,
@@ -792,7 +808,7 @@ fn exec_stop(hearing: &Hearing, tree: &Tree, pid: i32) -> Option<ptrace::Stopped
                     Some(reply) => {
                         // It may become another program at its next attempt, by another thread.
                         tree.disclaim(pid);
-                        let _ = stop.detach();
+                        let _ = stop.detach_with(if event == 0 { signal } else { 0 });
                         let _ = reply.send(());
                         return None;
                     }
@@ -955,7 +971,14 @@ fn fork(
         if said > 1 && procfs::is_below(said, own) {
             break said;
         }
-        if matches!(hearing.next(Duration::ZERO), Ok(News::Stay(_))) || tree.is_ending() {
+        if matches!(hearing.next(Duration::ZERO), Ok(News::Stay(_))) {
+            return;
+        }
+        if tree.is_ending() {
+            // It is on no list yet, and may wait for its end.
+            if let Some(pid) = known.filter(|pid| procfs::is_below(*pid, own)) {
+                child::kill(pid, libc::SIGKILL);
+            }
             return;
         }
         // It may be killed at any moment, before it has said its number too.

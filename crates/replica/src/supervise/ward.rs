@@ -18,8 +18,8 @@
 //!
 //! Not covered: a program whose own will it is that this child ends (SIGKILL by a process of the tree): it ends.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use steadfast_contract::plan::StopReason;
@@ -45,6 +45,8 @@ pub(crate) struct Ward {
     /// This process is the child's parent, and has seen its end.
     adopted: AtomicBool,
     over: AtomicBool,
+    /// Since when the proxy has been made, or has been to end.
+    since: Mutex<Instant>,
     /// Its parent has become another program since.
     left: AtomicBool,
 }
@@ -91,6 +93,7 @@ impl Ward {
             at,
             adopted: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            since: Mutex::new(Instant::now()),
             left: AtomicBool::new(false),
         };
         let number = pid.cast_unsigned();
@@ -127,6 +130,8 @@ impl Ward {
             ward::ADOPTED => self.proxy(),
             _ => 0,
         };
+        // First, so that its end is nobody's deed (`look_for_the_proxy`).
+        self.is_proxied_by(0);
         if last > 1 && child::is_child(last) {
             child::kill(last, libc::SIGKILL);
             let since = Instant::now();
@@ -134,7 +139,7 @@ impl Ward {
                 std::thread::sleep(LOOK);
             }
         }
-        self.is_proxied_by(0);
+        self.begins();
         self.lead(leader);
         self.group.set32(of!(self, state), ward::ADOPT);
     }
@@ -185,6 +190,7 @@ impl Ward {
         if !self.is_adopted() || self.over.swap(true, Ordering::SeqCst) {
             return;
         }
+        self.begins();
         if !self.waits() {
             let word = self.group.memory.u32(of!(self, state));
             let _ =
@@ -200,6 +206,38 @@ impl Ward {
 
     fn state(&self) -> u32 {
         self.group.get32(of!(self, state))
+    }
+
+    fn begins(&self) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Somebody has killed the proxy, and so the process that the leader is.
+    fn has_lost_its_proxy(&self) -> bool {
+        let is_there = |pid: i32| child::exists(pid) && !procfs::has_ended(pid);
+        match self.state() {
+            // One of a parent that is being made again is ended by `adopt`.
+            ward::PROXY => !is_there(self.pid) && !self.is_adopted(),
+            ward::ADOPTED if !self.over.load(Ordering::SeqCst) => {
+                let proxy = self.proxy();
+                proxy > 1 && !is_there(proxy) && self.proxy() == proxy
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the proxy stays though the child has ended: its parent would wait for ever. One that is stopped hears of it when
+    /// it is continued.
+    fn has_a_proxy_that_stays(&self) -> bool {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let proxy = self.proxy();
+        self.over.load(Ordering::SeqCst)
+            && since.elapsed() > LOOKS
+            && self.state() == ward::ADOPTED
+            && proxy > 1
+            && procfs::parent(proxy) == Some(self.parent.load(Ordering::SeqCst))
+            && !procfs::has_ended(proxy)
+            && !procfs::is_stopped(proxy)
     }
 
     /// From here on the parent hears of its leader's end, if it has not ended before.
@@ -356,21 +394,27 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Somebody has killed the proxy, and so the process that the new leader is.
+    /// This child ends where its proxy was killed, or its parent has been told of its end.
     pub(crate) fn look_for_the_proxy(&mut self) {
-        if self.keeper != 0 {
+        if self.keeper != 0 || self.hearing.tree.offspring.has_adopted() {
             self.is_somebodys();
         }
         let Some(ward) = &self.ward else { return };
-        let is_there = || child::exists(ward.pid) && !procfs::has_ended(ward.pid);
-        let lost = match ward.state() {
-            ward::PROXY => !is_there(),
-            ward::GONE => self.promotions > 0 || ward.is_adopted(),
-            _ => false,
-        };
-        if lost && !self.forsaken {
+        let gone = ward.state() == ward::GONE && (self.promotions > 0 || ward.is_adopted());
+        if (gone || ward.has_lost_its_proxy()) && !self.forsaken {
             self.forsaken = true;
             self.signal_replica(0, libc::SIGKILL);
+        }
+    }
+
+    /// The proxies of this group's children, where its leader was made again.
+    pub(crate) fn look_for_proxies_that_stay(&mut self) {
+        if self.promotions == 0 {
+            return;
+        }
+        let wards = self.hearing.tree.offspring.wards(self.hearing.post());
+        if wards.iter().any(|ward| ward.has_a_proxy_that_stays()) {
+            self.stop.get_or_insert(StopReason::Unrecoverable);
         }
     }
 
