@@ -287,6 +287,7 @@ struct sf_tree {
 	/* Of the secondary: the number that the program knows a process by, and above it its own; 0: free (crew.c). */
 #define SF_TREE_NUMBERS 1024u
 	uint64_t number[SF_TREE_NUMBERS];
+	uint64_t changes; /* of names on this site, by all processes (storage.c) */
 };
 #define SF_TREE_BYTES 16384u
 _Static_assert(sizeof(struct sf_tree) <= SF_TREE_BYTES, "crates/replica/src/site/process.rs, turns");
