@@ -38,7 +38,7 @@ use crate::tls::Security;
 /// Runs the program as secondary of a site that runs it already; how it ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let mut prepared = prepare::prepare(side)?;
-    let address = side.address.as_deref().map(Address::parse).transpose()?;
+    let address = side.address.as_deref().map(Address::guarded).transpose()?;
     let held = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
     let (sender, mut receiver) = link::halves(security.connected(connect(side)?)?);
