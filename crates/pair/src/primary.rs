@@ -85,7 +85,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         .ok()
         .and_then(|bytes| bytes.try_into().ok())
         .unwrap_or_default();
-    let site = Arc::new(prepare::start(&prepared, Part::Primary, random, false)?);
+    let site = Arc::new(prepare::start(&prepared, Part::Primary, random, None)?);
     let started = receiver.expect(Tag::Ready).map_err(PairError::Link);
     if let Err(error) = started.and_then(|_| {
         sender

@@ -126,7 +126,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         .ok()
         .and_then(|bytes| bytes.try_into().ok())
         .unwrap_or_default();
-    let site = Arc::new(prepare::start(&prepared, Part::Secondary, random, false)?);
+    let site = Arc::new(prepare::start(&prepared, Part::Secondary, random, None)?);
     let number = sender
         .say(Tag::Ready, &())
         .map_err(PairError::Link)
