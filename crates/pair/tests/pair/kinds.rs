@@ -243,7 +243,7 @@ fn fio_finds_what_it_has_written() {
 #[test]
 fn fio_finds_what_it_has_written_while_pages_of_one_disk_are_struck() {
     let dir = seed("fio-struck");
-    let times: u64 = std::env::var("PAIR_FIO").map_or(6, |text| text.parse().expect("a number"));
+    let times: u64 = std::env::var("PAIR_FIO").map_or(3, |text| text.parse().expect("a number"));
     let command = format!(
         "fio --name=v --filename=f --size=512k --io_size={}k --rw=randwrite --norandommap --bs=4k --verify=crc32c --thread --fsync=16 \
          --randseed=7 --output-format=terse --ioengine=psync",

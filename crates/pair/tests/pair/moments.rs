@@ -198,8 +198,7 @@ fn is_in_order(lines: &[String]) -> bool {
 }
 
 /// One process gives another file the name all the time, and one reads what has it.
-const RENAMES: &str =
-    "(while :; do cp right f.new; mv f.new f; done) & while read q; do md5sum <f; done; kill $!";
+const RENAMES: &str = "(while :; do cp right f.new; mv f.new f; sleep 0.01; done) & while read q; do md5sum <f; done; kill $!";
 
 fn flip_in(site: &Child, name: &str, at: u64) {
     let path = format!("/proc/{}/root/mnt/data/{name}", site.id());
@@ -262,10 +261,8 @@ fn renames(dir: &Path, right: &str, struck: char) {
     let code = Some(if nameless { 122 } else { 0 });
     assert_eq!(ends.codes(), [code; 2], "{struck}: {said}");
     assert!(nameless || answered == 9, "{said}");
-    assert!(
-        said.contains(&format!("disk of {struck}, f page")),
-        "{said}"
-    );
+    let found = said.contains(&format!("disk of {struck}, f page"));
+    assert!(nameless || found, "{said}");
 }
 
 #[test]

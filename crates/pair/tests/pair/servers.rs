@@ -100,7 +100,7 @@ fn serves_until(how: &str, name: &str, configure: impl Fn(&Path, u16) -> Vec<Str
         ..sqlite_site(&data)
     };
     let witness = Witness::new(name);
-    let (mut both, cables) = cabled(&site, &witness, &[]);
+    let (mut both, cables) = cabled(&site, &witness, 5000, &[]);
     let [a, b, _] = cables.nets();
     assert_eq!(get_at_last(a, port), page());
     for struck in [&both.a, &both.b] {
@@ -240,7 +240,7 @@ fn commits_until(how: &str, bin: &Path, data: &Path, file: &str, right: &str) {
         ..sqlite_site(data)
     };
     let witness = Witness::new(&format!("postgres-{how}"));
-    let (mut both, cables) = cabled(&site, &witness, &[]);
+    let (mut both, cables) = cabled(&site, &witness, 5000, &[]);
     let [a, b, _] = cables.nets();
     let ask = |net, what: &str, words: &str| tried(within(net), &bin.join(what), words);
     let is_ready = |net| ask(net, "pg_isready", &client).is_ok();
@@ -374,7 +374,7 @@ fn a_hundred_connections_live_on_when_the_host_that_leads_is_lost() {
     };
     let witness = Witness::new("hundred");
     let address = ["--address", "10.96.0.5/24@v"];
-    let (mut both, cables) = cabled(&site, &witness, &address);
+    let (mut both, cables) = cabled(&site, &witness, 1000, &address);
     let ask = "ask() { printf 'GET /file HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&$1; while IFS= read -r line <&$1 && [ ${#line} -gt 1 ]; do :; done; \
                head -c 20480 <&$1 | cksum; }";
     let script = format!(

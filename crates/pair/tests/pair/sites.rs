@@ -380,10 +380,15 @@ pub(crate) fn witnessed(site: &Site, witness: &Witness) -> Both {
 }
 
 /// The same on two hosts with networks of their own, and where each is.
-pub(crate) fn cabled(site: &Site, witness: &Witness, more: &[&str]) -> (Both, Cables) {
+pub(crate) fn cabled(
+    site: &Site,
+    witness: &Witness,
+    lost_after: u64,
+    more: &[&str],
+) -> (Both, Cables) {
     let cables = Cables::new();
     let address = format!("{}:{}", Cables::ADDRESSES[1], free_port());
-    let flags = witness.flags(5000);
+    let flags = witness.flags(lost_after);
     let flags: Vec<&str> = flags
         .iter()
         .map(String::as_str)

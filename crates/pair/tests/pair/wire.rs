@@ -73,7 +73,7 @@ fn the_address_goes_with_a_site_that_is_killed_and_no_sooner() {
         let witness = Witness::new(&format!("wire-{}", &address[..4]));
         let more = flags(address);
         let more: Vec<&str> = more.iter().map(String::as_str).collect();
-        let (mut both, cables) = cabled(&sqlite_site(&dir), &witness, &more);
+        let (mut both, cables) = cabled(&sqlite_site(&dir), &witness, 2000, &more);
         let has = |at: usize| {
             let all = cables.ip(at, "-o address show dev v");
             all.contains(&address[..address.len() - 2])
