@@ -1207,7 +1207,7 @@ static struct {
 	u8 begun, broken;
 } listing[FDS_MAX];
 
-static u64 changes(void)
+static u64 name_changes(void)
 {
 	return load(&((struct sf_tree *)SF_TREE)->changes);
 }
@@ -1237,7 +1237,7 @@ static int follow_names(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	if (!listing[fd].begun) {
 		listing[fd].begun = 1;
 		listing[fd].sum = listing[fd].count = 0;
-		listing[fd].changes = changes();
+		listing[fd].changes = name_changes();
 	}
 	if (r->ret > 0) {
 		add_names(PAYLOAD + r->out_off, (u64)r->ret < r->out_len ? (u64)r->ret : r->out_len, &listing[fd].sum, &listing[fd].count);
@@ -1245,7 +1245,7 @@ static int follow_names(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	}
 	listing[fd].begun = 0;
 	s64 len = sf_fd_name(fd, name, sizeof name - 1);
-	if (listing[fd].broken || listing[fd].changes != changes() || len <= 0 || !is_protected_path(name, (u64)len))
+	if (listing[fd].broken || listing[fd].changes != name_changes() || len <= 0 || !is_protected_path(name, (u64)len))
 		return 1;
 	s64 own = sys4(NR_openat, fd, ".", 02200000 /* O_RDONLY|O_DIRECTORY|O_CLOEXEC */, 0), n = own;
 	while (n > 0 && (n = sys3(NR_getdents64, own, piece, sizeof piece)) > 0)
@@ -1293,8 +1293,9 @@ static int asks_of_names(u32 nr, const u64 a[6])
  * turn then. */
 int sf_takes_turns(u32 nr, const u64 a[6])
 {
-	return asks_of_names(nr, a) || nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) ||
-	       is_both_fd(nr, a) || (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
+	return asks_of_names(nr, a) || nr == NR_kill || is_open(nr) ||
+	       ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) || is_both_fd(nr, a) ||
+	       (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
 }
 
 enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6])
