@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Kind, Place, Site, Step};
 use steadfast_sys::address::{Alias, Announcer};
-use steadfast_sys::procfs;
+use steadfast_sys::{child, procfs, signals};
 
 use crate::cli::{Side, Switch};
 use crate::error::{PairError, unheld};
@@ -192,6 +192,18 @@ pub(crate) struct Address {
     device: String,
     announcer: Announcer,
     held: Option<Alias>,
+    /// The process that takes the address away where this one is killed: two hosts would answer to it otherwise.
+    guard: Option<i32>,
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        self.held = None;
+        if let Some(guard) = self.guard {
+            child::kill(guard, libc::SIGKILL);
+            child::reap(guard);
+        }
+    }
 }
 
 impl Address {
@@ -234,7 +246,20 @@ impl Address {
             device: device.to_owned(),
             announcer,
             held: None,
+            guard: None,
         })
+    }
+
+    /// The same for a site that runs: the address does not outlive it, however it ends. Call it before there is a second thread.
+    pub(crate) fn guarded(text: &str) -> Result<Self, PairError> {
+        let mut own = Self::parse(text)?;
+        let (device, address, prefix) = (own.device.clone(), own.address, own.prefix);
+        // What ends a terminal's job does not end the guard before its site.
+        let mask = signals::block_all();
+        let guard = child::survivor(|| drop(Alias::forget(&device, address, prefix)));
+        signals::restore(mask);
+        own.guard = Some(guard.map_err(failed)?);
+        Ok(own)
     }
 
     pub(crate) fn take(&mut self) -> Result<(), PairError> {

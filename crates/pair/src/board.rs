@@ -2,13 +2,16 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_replica::site::Part;
 
 use crate::incident::{Erred, Incident};
+
+/// For a line to whoever has asked.
+const WRITES: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
@@ -30,6 +33,8 @@ impl What {
 pub(crate) struct Order {
     pub(crate) what: What,
     pub(crate) answer: Sender<Result<String, String>>,
+    /// Says nothing, and ends when the answer is on its way: a site that leaves may be gone at once.
+    pub(crate) written: Receiver<()>,
 }
 
 impl Order {
@@ -37,6 +42,7 @@ impl Order {
         let _ = self
             .answer
             .send(answer.map(str::to_owned).map_err(str::to_owned));
+        let _ = self.written.recv_timeout(WRITES);
     }
 }
 

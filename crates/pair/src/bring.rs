@@ -248,6 +248,9 @@ pub(crate) fn receive(receiver: &mut Receiver, data: &[PathBuf]) -> Result<Broug
     let mut open: Option<(PathBuf, File)> = None;
     loop {
         let frame = receiver.next().map_err(PairError::Link)?;
+        if frame.tag == Tag::Beat {
+            continue; // it has to wait
+        }
         if frame.tag == Tag::Refusal {
             return Err(PairError::Refused(frame.parse().unwrap_or_default()));
         }

@@ -75,7 +75,13 @@ fn serve(mut stream: UnixStream, board: &Board) -> io::Result<()> {
         return writeln!(stream, "refused: known are switch and detach");
     };
     let (answer, answered) = channel();
-    *board.order.lock().expect("no panic under it") = Some(Order { what, answer });
+    let (_writes, written) = channel();
+    let order = Order {
+        what,
+        answer,
+        written,
+    };
+    *board.order.lock().expect("no panic under it") = Some(order);
     match answered.recv_timeout(PATIENCE) {
         Ok(Ok(done)) => writeln!(stream, "done: {done}"),
         Ok(Err(why)) => writeln!(stream, "refused: {why}"),

@@ -171,6 +171,22 @@ enum Entry {
     Waiting(Vec<Frame>),
 }
 
+/// Why no site can join a program.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotOne {
+    #[error("the program has more than one process")]
+    Several,
+    #[error("{0}")]
+    Other(String),
+}
+
+impl NotOne {
+    /// The other processes may end.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self, Self::Several)
+    }
+}
+
 /// All of one site.
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -237,12 +253,9 @@ impl Crew {
     }
 
     /// Why no site can join the program now.
-    pub(crate) fn is_one(&self) -> Result<(), String> {
+    pub(crate) fn is_one(&self) -> Result<(), NotOne> {
         if self.others() > 0 {
-            return Err("the program has more than one process".into());
-        }
-        if self.first.site.has_become() {
-            return Err("the program has become another one (execve)".into());
+            return Err(NotOne::Several);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Handed, Site};
 
@@ -18,7 +18,7 @@ use crate::bring;
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::Files;
-use crate::given::send_given;
+use crate::given::{Runs, send_given};
 use crate::hex::hex;
 use crate::ledger::Ledger;
 use crate::link::{self, Greeting, Link, Manifest, Receiver, Sender, Tag, answer};
@@ -29,7 +29,9 @@ use crate::tls::Security;
 /// For one word of the other site while the program stands still.
 const STILL_LIMIT: Duration = Duration::from_secs(10);
 /// For one word of it before that: it may have to read all its files.
-const BEFORE_LIMIT: Duration = Duration::from_secs(600);
+pub(crate) const BEFORE_LIMIT: Duration = Duration::from_secs(600);
+/// From one word to a site that waits to the next.
+const TOLD_AGAIN: Duration = Duration::from_millis(100);
 /// Memory that has changed is sent again while the program runs: so often, or until so few pages have changed, or more than half as
 /// many as the time before. The rest is sent while it stands still.
 const PASSES: u32 = 4;
@@ -52,6 +54,10 @@ pub(crate) struct Candidate {
     name: String,
     has: Manifest,
     handed: Handed,
+    /// Which program it has the memory of.
+    strand: u64,
+    /// When it was last told that it is not forgotten.
+    told: Instant,
 }
 
 /// What the thread at the door works with.
@@ -142,10 +148,11 @@ fn fresh_name() -> Result<String, PairError> {
 fn pages_of_memory(
     handed: &mut Handed,
     site: &Site,
+    is_one: bool,
     sender: &Sender,
 ) -> io::Result<(Vec<std::ops::Range<u64>>, u128, u64)> {
     let mut pages = 0;
-    let (ranges, sum) = handed.give(site, |address, bytes| {
+    let (ranges, sum) = handed.give(site, is_one, |address, bytes| {
         pages += (bytes.len() / 4096) as u64;
         sender.send(Tag::Memory, &[&address.to_le_bytes(), bytes])
     })?;
@@ -161,12 +168,14 @@ impl Greeter {
             .map_err(PairError::Link)?;
         let told = self.prepare(&sender, receiver);
         match told {
-            Ok((receiver, name, has, handed)) => Ok(Candidate {
+            Ok((receiver, name, has, handed, strand)) => Ok(Candidate {
                 sender,
                 receiver,
                 name,
                 has,
                 handed,
+                strand,
+                told: Instant::now(),
             }),
             Err(error) => {
                 let _ = sender.say(Tag::Refusal, &error.to_string());
@@ -180,7 +189,7 @@ impl Greeter {
         &self,
         sender: &Sender,
         mut receiver: Receiver,
-    ) -> Result<(Receiver, String, Manifest, Handed), PairError> {
+    ) -> Result<(Receiver, String, Manifest, Handed, u64), PairError> {
         let theirs: Greeting = answer(&mut receiver, Tag::Greeting)?;
         let name = fresh_name()?;
         let own = Greeting {
@@ -196,28 +205,37 @@ impl Greeter {
         // What its disk holds is read and compared with the ledger in the end, when nothing changes.
         let mut has = prepare::manifest(&self.data, &Ledger::in_memory())?;
         bring::send_live(sender, &mut has, &theirs)?.tell("a site that comes back gets");
+        let runs = Runs::of(&self.site)?;
         let mut handed = Handed::default();
-        pages_of_memory(&mut handed, &self.site, sender).map_err(PairError::Link)?;
+        let is_one = || self.site.processes() == 0;
+        pages_of_memory(&mut handed, &self.site, is_one(), sender).map_err(PairError::Link)?;
         let mappings = self.site.mappings().map_err(PairError::Stopped)?;
-        sender
-            .send(Tag::Ready, &[&mappings])
-            .map_err(PairError::Link)?;
+        runs.send(sender, &mappings).map_err(PairError::Link)?;
         let () = answer(&mut receiver, Tag::Ready)?;
         let mut changed = u64::MAX;
         for _ in 0..PASSES {
             let before = changed;
-            (_, _, changed) =
-                pages_of_memory(&mut handed, &self.site, sender).map_err(PairError::Link)?;
+            (_, _, changed) = pages_of_memory(&mut handed, &self.site, is_one(), sender)
+                .map_err(PairError::Link)?;
             if changed < PASS_MIN || changed > before / 2 {
                 break;
             }
         }
         sender.send(Tag::Ready, &[]).map_err(PairError::Link)?;
-        Ok((receiver, name, has, handed))
+        Ok((receiver, name, has, handed, runs.strand))
     }
 }
 
 impl Candidate {
+    /// While it waits: whether it still does.
+    pub(crate) fn is_there(&mut self) -> bool {
+        if self.told.elapsed() < TOLD_AGAIN {
+            return true;
+        }
+        self.told = Instant::now();
+        self.sender.send(Tag::Beat, &[]).is_ok()
+    }
+
     pub(crate) fn refuse(self, why: &str) {
         eprintln!("steadfast pair: a site that came back did not join: {why}");
         let _ = self.sender.say(Tag::Refusal, &why);
@@ -250,6 +268,11 @@ impl Candidate {
         self.sender
             .expect_within(STILL_LIMIT)
             .map_err(PairError::Link)?;
+        if survivor.site.strand() != self.strand {
+            return Err(PairError::Stopped(
+                "the program has become another one (execve) meanwhile: join again".into(),
+            ));
+        }
         let mut given = survivor.site.hand_on().map_err(PairError::Stopped)?;
         let data: Vec<PathBuf> = survivor.greeting.data.iter().map(PathBuf::from).collect();
         let mut files = survivor.files.lock().expect("no panic under it");
@@ -258,8 +281,8 @@ impl Candidate {
         self.sender
             .say(Tag::Manifest, &manifest)
             .map_err(PairError::Link)?;
-        let (ranges, sum, memory) = pages_of_memory(&mut self.handed, survivor.site, &self.sender)
-            .map_err(PairError::Link)?;
+        let given_on = pages_of_memory(&mut self.handed, survivor.site, true, &self.sender);
+        let (ranges, sum, memory) = given_on.map_err(PairError::Link)?;
         (given.ranges, given.sum) = (ranges, sum);
         let unread = files
             .clients

@@ -1,11 +1,14 @@
-//! Given: what a site that comes back needs of the program besides memory and files, as one frame.
+//! Given: what a site that comes back needs of the program besides memory and files: which program it is, and in the end one frame
+//! with the rest.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use steadfast_replica::site::Given;
+use steadfast_digest::vote128;
+use steadfast_replica::site::{Given, Site};
 
+use crate::error::PairError;
 use crate::hex::digest_of;
 use crate::hold;
 use crate::link::{Frame, Sender, Tag};
@@ -21,6 +24,65 @@ struct Head {
     descriptors: usize,
     files: Vec<(i32, PathBuf, bool)>,
     lines: Vec<hold::Told>,
+}
+
+/// The program that runs, which may have taken the place of the command's.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Runs {
+    /// 0: it is the command's own.
+    pub(crate) strand: u64,
+    pub(crate) program: PathBuf,
+    digest: String,
+}
+
+impl Runs {
+    pub(crate) fn of(site: &Site) -> Result<Self, PairError> {
+        let unreadable = |source| PairError::Kernel {
+            part: "the file of the program that runs",
+            source,
+        };
+        let strand = site.strand();
+        let program = site.program_file().map_err(unreadable)?;
+        let digest = digest_of_file(&program).map_err(unreadable)?;
+        Ok(Self {
+            strand,
+            program,
+            digest,
+        })
+    }
+
+    pub(crate) fn send(&self, sender: &Sender, mappings: &[u8]) -> io::Result<()> {
+        let head = serde_json::to_vec(self).map_err(io::Error::other)?;
+        let len = u32::try_from(head.len()).map_err(io::Error::other)?;
+        sender.send(Tag::Ready, &[&len.to_le_bytes(), &head, mappings])
+    }
+
+    pub(crate) fn parse(frame: &Frame) -> Option<(Self, Vec<u8>)> {
+        let (len, rest) = frame.body.split_first_chunk()?;
+        let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+        let (head, mappings) = rest.split_at_checked(len)?;
+        Some((serde_json::from_slice(head).ok()?, mappings.to_vec()))
+    }
+
+    /// Joiner: whether its own file by that name is the same.
+    pub(crate) fn check(&self) -> Result<(), PairError> {
+        let here = digest_of_file(&self.program).map_err(|source| PairError::Directory {
+            path: self.program.clone(),
+            source,
+        })?;
+        if here == self.digest {
+            return Ok(());
+        }
+        Err(PairError::Unequal {
+            what: "program file",
+            here,
+            there: self.digest.clone(),
+        })
+    }
+}
+
+fn digest_of_file(path: &Path) -> io::Result<String> {
+    Ok(format!("{:032x}", vote128(&std::fs::read(path)?)))
 }
 
 pub(crate) fn send_given(

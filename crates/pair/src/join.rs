@@ -19,26 +19,32 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use steadfast_replica::site::{Pages, Part, Site};
+use steadfast_contract::plan::OnMismatch;
+use steadfast_replica::site::{Known, Pages, Part, Site};
 
 use crate::alone::{self, Address};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::Outcome;
+use crate::door::BEFORE_LIMIT;
 use crate::error::PairError;
 use crate::files::Files;
-use crate::given::parse_given;
+use crate::given::{Runs, parse_given};
 use crate::ledger::Ledger;
 use crate::link::{self, Frame, Greeting, Manifest, Receiver, Sender, Tag, answer, connect};
 use crate::prepare::{self, Prepared};
 use crate::secondary::Follower;
 use crate::tls::Security;
 
+/// For one word of the survivor when only the rest is to come: it says that it is there while its program is not to be halted.
+const SOON_LIMIT: Duration = Duration::from_secs(60);
+
 /// Runs the program as secondary of a site that runs it already; how it ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let mut prepared = prepare::prepare(side)?;
-    let address = side.address.as_deref().map(Address::parse).transpose()?;
+    let address = side.address.as_deref().map(Address::guarded).transpose()?;
     let held = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
     let (sender, mut receiver) = link::halves(security.connected(connect(side)?)?);
@@ -47,16 +53,22 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
     }
-    let (ledger, mappings) = greeted?;
-    let site = Arc::new(prepare::start(&prepared, Part::Secondary, [0; 16], true)?);
-    let joined = stand(&site, &mappings, &pages).and_then(|()| {
+    let (ledger, runs, mappings) = greeted?;
+    if runs.strand != 0 {
+        // Memory checks and snapshots are the first program's.
+        prepared.plan.path = runs.program;
+        prepared.plan.on_mismatch = OnMismatch::Stop;
+    }
+    let start = prepare::start(&prepared, Part::Secondary, [0; 16], Some(runs.strand));
+    let site = Arc::new(start?);
+    let joined = stand(&site, &mappings, &pages).and_then(|known| {
         become_secondary(
             &prepared,
             &site,
             (&sender, &mut receiver),
             ledger,
             &mappings,
-            pages,
+            (pages, known),
         )
     });
 
@@ -75,7 +87,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         hold: held,
         security,
     }
-    .run(sender, receiver, Site::begun_at(0, event))
+    .run(sender, receiver, Site::begun_at(runs.strand, event))
 }
 
 fn greet(
@@ -83,8 +95,11 @@ fn greet(
     sender: &Sender,
     receiver: &mut Receiver,
     pages: &mut Pages,
-) -> Result<(Ledger, Vec<u8>), PairError> {
+) -> Result<(Ledger, Runs, Vec<u8>), PairError> {
     prepared.greeting.right = None;
+    sender
+        .expect_within(BEFORE_LIMIT)
+        .map_err(PairError::Link)?;
     sender
         .say(Tag::Greeting, &prepared.greeting)
         .map_err(PairError::Link)?;
@@ -99,10 +114,14 @@ fn greet(
     sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
     bring::receive(receiver, &prepared.data)?.tell("the other site has given");
     let last = take_memory(receiver, pages)?;
-    if last.tag != Tag::Ready {
-        return Err(unexpected(&last));
+    let (runs, mappings) = Some(&last)
+        .filter(|last| last.tag == Tag::Ready)
+        .and_then(Runs::parse)
+        .ok_or_else(|| unexpected(&last))?;
+    if runs.strand != 0 {
+        runs.check()?;
     }
-    Ok((ledger, last.body))
+    Ok((ledger, runs, mappings))
 }
 
 /// Pages, until something else comes.
@@ -129,12 +148,13 @@ fn unexpected(frame: &Frame) -> PairError {
 }
 
 /// Starts a process that is nobody, and gives it the memory that has come.
-fn stand(site: &Site, mappings: &[u8], pages: &Pages) -> Result<(), PairError> {
+fn stand(site: &Site, mappings: &[u8], pages: &Pages) -> Result<Known, PairError> {
     // The thread that waits for the program is not to take signals that are the program's.
     let _ = steadfast_sys::signals::block_all();
     site.go()?;
     site.stand()
         .and_then(|()| site.map(mappings, pages))
+        .and_then(|()| site.known(pages))
         .map_err(cannot)
 }
 
@@ -145,7 +165,7 @@ fn become_secondary(
     (sender, receiver): (&Sender, &mut Receiver),
     mut ledger: Ledger,
     mappings: &[u8],
-    pages: Pages,
+    has: (Pages, Known),
 ) -> Result<(Files, u64), PairError> {
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     // What the program has changed since, while it still runs.
@@ -154,6 +174,7 @@ fn become_secondary(
     if last.tag != Tag::Ready {
         return Err(unexpected(&last));
     }
+    sender.expect_within(SOON_LIMIT).map_err(PairError::Link)?;
     bring::receive(receiver, &prepared.data)?;
     let manifest: Manifest = answer(receiver, Tag::Manifest)?;
     check_sizes(&manifest)?;
@@ -163,13 +184,16 @@ fn become_secondary(
         .filter(|last| last.tag == Tag::Given)
         .and_then(parse_given)
         .ok_or_else(|| unexpected(&last))?;
-    site.become_given(&given, mappings, pages, fresh)
+    let spent = site
+        .become_given(&given, mappings, has, fresh)
         .map_err(cannot)?;
     let mut files = Files::new(ledger, prepared.data.clone());
     files.take_descriptors(descriptors);
     files.clients.lines.take(lines).map_err(PairError::Link)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
+    // What they take is given back page by page, and the program would wait for that.
+    std::thread::spawn(move || drop(spent));
     Ok((files, given.event))
 }
 

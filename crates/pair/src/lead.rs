@@ -23,7 +23,7 @@ use crate::alone::{self, Address, Word};
 use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
 use crate::control::{self, Handed, Outcome};
-use crate::crew::Crew;
+use crate::crew::{Crew, NotOne};
 use crate::dispute::{Dispute, Parties, Repeated};
 use crate::door::{Candidate, Door, Survivor};
 use crate::error::{PairError, unheld};
@@ -37,6 +37,11 @@ use crate::tls::Security;
 
 /// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
 const HALT: Duration = Duration::from_secs(2);
+
+/// A site that comes back waits so long until the program has one process: a copy that is saved, a command of a shell.
+const ONE_IS_LEFT: Duration = Duration::from_secs(60);
+/// Between two looks whether it has: a shell's commands leave it alone for as long.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// For the other site to take over, the witness included.
 const TAKES_OVER: Duration = Duration::from_secs(20);
@@ -521,7 +526,7 @@ impl Leading<'_> {
         let mut shared = Arc::new(Shared::default());
         let mut carrier = self.carry(&shared, place, left);
         let mut door = Door::open(&self.survivor(), &shared);
-        let mut ended = None;
+        let (mut ended, mut waits) = (None, None);
         let result = loop {
             self.board.tick();
             self.notify.tick(true, State::Alone.name());
@@ -538,7 +543,12 @@ impl Leading<'_> {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
-            match self.site.news(Duration::from_millis(20)) {
+            let look = if waits.is_some() {
+                LOOK_AGAIN
+            } else {
+                Duration::from_millis(20)
+            };
+            match self.site.news(look) {
                 None => {
                     if let Err(error) = self.crew.first().spins(false, true) {
                         break Err(error);
@@ -564,7 +574,9 @@ impl Leading<'_> {
             if let Some(order) = self.board.take_order() {
                 order.answer(Err("this site is alone: there is no other one"));
             }
-            let Some(candidate) = door.candidate() else {
+            let came = || Some((door.candidate()?, Instant::now() + ONE_IS_LEFT));
+            let waited = waits.is_some();
+            let Some((mut candidate, until)) = waits.take().or_else(came) else {
                 continue;
             };
             let Err(why) = self.is_one_and_stands() else {
@@ -587,7 +599,16 @@ impl Leading<'_> {
                     }
                 }
             };
-            candidate.refuse(&why);
+            if why.passes() && Instant::now() < until && candidate.is_there() {
+                if !waited {
+                    eprintln!(
+                        "steadfast pair: a site that comes back waits until the program has one process"
+                    );
+                }
+                waits = Some((candidate, until));
+                continue;
+            }
+            candidate.refuse(&why.to_string());
             door = Door::open(&self.survivor(), &shared);
         };
         shared.close();
@@ -623,12 +644,13 @@ impl Leading<'_> {
     }
 
     /// A program of one process, which stands; it may have made another one until then.
-    fn is_one_and_stands(&self) -> Result<(), String> {
+    fn is_one_and_stands(&self) -> Result<(), NotOne> {
         self.crew.is_one()?;
-        self.site.pause(HALT, |news| self.grown(news))?;
+        let stands = self.site.pause(HALT, |news| self.grown(news));
+        stands.map_err(NotOne::Other)?;
         let one = self.crew.is_one();
         if one.is_err() {
-            self.site.go_on_paused()?;
+            self.site.go_on_paused().map_err(NotOne::Other)?;
         }
         one
     }

@@ -475,7 +475,7 @@ pub(crate) fn start(
     prepared: &Prepared,
     part: Part,
     random: [u8; 16],
-    joins: bool,
+    joins: Option<u64>,
 ) -> Result<Site, LaunchError> {
     let prefixes: Vec<&Path> = prepared.data.iter().map(PathBuf::as_path).collect();
     Site::start(&Setup {

@@ -72,7 +72,7 @@ fn greet(
 /// Runs the program as primary; how that ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let prepared = prepare::prepare(side)?;
-    let mut address = side.address.as_deref().map(Address::parse).transpose()?;
+    let mut address = side.address.as_deref().map(Address::guarded).transpose()?;
     let hold = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
     let (sender, mut receiver) = link::halves(security.connected(connect(side)?)?);
@@ -85,7 +85,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         .ok()
         .and_then(|bytes| bytes.try_into().ok())
         .unwrap_or_default();
-    let site = Arc::new(prepare::start(&prepared, Part::Primary, random, false)?);
+    let site = Arc::new(prepare::start(&prepared, Part::Primary, random, None)?);
     let started = receiver.expect(Tag::Ready).map_err(PairError::Link);
     if let Err(error) = started.and_then(|_| {
         sender

@@ -113,7 +113,7 @@ struct Pair<'a> {
 /// Runs the program as secondary; how it ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let prepared = prepare::prepare(side)?;
-    let address = side.address.as_deref().map(Address::parse).transpose()?;
+    let address = side.address.as_deref().map(Address::guarded).transpose()?;
     let hold = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
     let (sender, mut receiver) = link::halves(security.accepted(accept(side)?)?);
@@ -126,7 +126,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         .ok()
         .and_then(|bytes| bytes.try_into().ok())
         .unwrap_or_default();
-    let site = Arc::new(prepare::start(&prepared, Part::Secondary, random, false)?);
+    let site = Arc::new(prepare::start(&prepared, Part::Secondary, random, None)?);
     let number = sender
         .say(Tag::Ready, &())
         .map_err(PairError::Link)

@@ -46,7 +46,7 @@ use crate::{LaunchError, Step as Doing};
 
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
-pub use join::{Given, Handed, Pages};
+pub use join::{Given, Handed, Known, Pages};
 pub use process::{Becoming, CLASSES, Newborn, Turn};
 pub use relay::{Place, Sent, Told};
 pub use rerun::{Again, Look};
@@ -200,8 +200,8 @@ pub struct Setup<'a> {
     pub part: Part,
     pub random: [u8; 16],
     pub prefixes: &'a [&'a Path],
-    /// Secondary: the program runs elsewhere, and this process will become it (join.rs).
-    pub joins: bool,
+    /// Secondary: the program runs elsewhere, at this strand, and this process will become it (join.rs).
+    pub joins: Option<u64>,
     pub exchange: Exchanges,
 }
 
@@ -224,7 +224,11 @@ impl Site {
             } else {
                 0
             }
-            | if setup.joins { option::PAIR_JOIN } else { 0 };
+            | if setup.joins.is_some() {
+                option::PAIR_JOIN
+            } else {
+                0
+            };
         let group = control_block(setup.plan, &cores, false, has_sys_admin("self"), more)?;
         // The other replica is a network away: nothing is gained by spinning long.
         group.set32(at!(spin_tsc), 0);
@@ -245,12 +249,13 @@ impl Site {
         let launched = launch::launch(setup.plan, &group.memory, &launch::Inherited::default())?;
         let slot = setup.part.slot();
         group.set_pid(slot, launched.pid);
-        group.set32(at!(remade), setup.joins.into());
+        group.set32(at!(remade), setup.joins.is_some().into());
         let epoch_tsc = group.get64(at!(epoch_tsc));
+        let strand = setup.joins.unwrap_or(0);
         let gone = Arc::new(Mutex::new(None));
         stands(&group, slot).inspect_err(|_| child::end(launched.pid))?;
         Ok(Self {
-            body: RwLock::new(Arc::new(Body { strand: 0, group })),
+            body: RwLock::new(Arc::new(Body { strand, group })),
             modules: Mutex::new(launched.modules),
             plan: setup.plan.clone(),
             part: setup.part,
@@ -263,7 +268,7 @@ impl Site {
             unborn: Mutex::default(),
             heard: Mutex::default(),
             past: AtomicU64::new(0),
-            has_become: AtomicBool::new(false),
+            has_become: AtomicBool::new(strand != 0),
             epoch_tsc,
         })
     }
@@ -331,7 +336,7 @@ impl Site {
     /// Survivor, paused, with a site that has joined: both compare memory now and then, and each keeps a snapshot. The
     /// joiner has copies of files.
     pub fn keep_snapshots(&self) {
-        if self.epoch_tsc == 0 {
+        if self.epoch_tsc == 0 || self.has_become() {
             return;
         }
         let options = self.group().get32(at!(options)) | option::RETAIN;

@@ -133,10 +133,31 @@ impl Copier {
 
     fn run(&mut self, run: &Range<u64>) -> io::Result<()> {
         for at in run.clone().step_by(COPY) {
-            let len = usize::try_from((run.end - at).min(COPY as u64)).expect("bounded by COPY");
-            self.piece(at, len)?;
+            let piece = at..run.end.min(at + COPY as u64);
+            for own in self.apart(&piece) {
+                let len = usize::try_from(own.end - own.start).expect("bounded by COPY");
+                self.piece(own.start, len)?;
+            }
         }
         Ok(())
+    }
+
+    /// Of a piece, what is not one and the same page in both: copies of one snapshot share what neither has written since. Both are
+    /// paused, so no page goes from one to the other meanwhile.
+    fn apart(&self, piece: &Range<u64>) -> Vec<Range<u64>> {
+        let (Ok(theirs), Ok(ours)) = (self.from.frames(piece), self.to.frames(piece)) else {
+            return vec![piece.clone()];
+        };
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let pages = piece.clone().step_by(PAGE);
+        for (at, (their, our)) in pages.zip(theirs.iter().zip(&ours)) {
+            match runs.last_mut() {
+                _ if their == our && *our != 0 => {}
+                Some(run) if run.end == at => run.end += PAGE as u64,
+                _ => runs.push(at..at + PAGE as u64),
+            }
+        }
+        runs
     }
 }
 

@@ -70,6 +70,17 @@ fn index_of(device: &str) -> io::Result<u32> {
     }
 }
 
+/// What netdevice(7) is asked through.
+fn datagrams() -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` is new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// A further address of a device, for as long as this lives.
 #[derive(Debug)]
 pub struct Alias(Kind);
@@ -105,15 +116,29 @@ impl Alias {
         }
     }
 
+    /// Takes it away where a process that had it has ended without a word. It may be gone already.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn forget(device: &str, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let kind = match address {
+            IpAddr::V4(_) => Kind::Four {
+                socket: datagrams()?,
+                label: label(device)?,
+            },
+            IpAddr::V6(address) => Kind::Six {
+                index: index_of(device)?,
+                address,
+                prefix,
+            },
+        };
+        drop(Self(kind));
+        Ok(())
+    }
+
     fn set_four(device: &str, address: Ipv4Addr, prefix: u8) -> io::Result<Self> {
         let label = label(device)?;
-        // SAFETY: takes numbers.
-        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` is new, and nobody else's.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = datagrams()?;
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
         for (operation, value) in [
             (libc::SIOCSIFADDR, address),

@@ -108,7 +108,8 @@ impl Remote {
     }
 
     /// As [`Self::read_sparse`], three times as fast where all of it can be read: `/proc/PID/mem` copies each page twice. For a
-    /// process that is not reaped meanwhile, since it is named by number.
+    /// process that is not reaped meanwhile, since it is named by number, and that shares no pages with a copy of it: the kernel pins
+    /// what it reads here, and gives the process a page of its own first.
     ///
     /// # Errors
     /// When the process is gone.
@@ -169,6 +170,29 @@ impl Remote {
             at = if n == found.len() { end } else { range.end };
         }
         Ok(runs)
+    }
+
+    /// Where the pages of a range lie in the machine's memory, 0 for those that do not, or of which the kernel does not tell
+    /// (proc_pid_pagemap(5), without CAP_SYS_ADMIN).
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn frames(&self, range: &Range<u64>) -> io::Result<Vec<u64>> {
+        const PRESENT: u64 = 1 << 63;
+        const FRAME: u64 = (1 << 55) - 1;
+        let pages = usize::try_from((range.end - range.start) / PAGE).map_err(io::Error::other)?;
+        let mut entries = vec![0_u8; 8 * pages];
+        self.pagemap
+            .read_exact_at(&mut entries, range.start / PAGE * 8)?;
+        let frame = |entry: &[u8]| {
+            let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+            if entry & PRESENT == 0 {
+                0
+            } else {
+                entry & FRAME
+            }
+        };
+        Ok(entries.chunks_exact(8).map(frame).collect())
     }
 
     /// Page by page: bits 63, 62, 61 of proc_pid_pagemap(5).

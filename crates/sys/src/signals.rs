@@ -40,13 +40,17 @@ pub fn try_block_all() -> std::io::Result<u64> {
 
 /// Lets every signal through again, for a command that this process is about to become.
 pub fn unblock_all() {
-    let none = 0_u64;
+    restore(0);
+}
+
+/// Puts a mask in force that [`block_all`] has given.
+pub fn restore(mask: u64) {
     // SAFETY: the set has the eight bytes that the call is told of.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
             libc::SIG_SETMASK,
-            &raw const none,
+            &raw const mask,
             std::ptr::null_mut::<u64>(),
             8,
         )

@@ -54,6 +54,8 @@ int sf_clock(u32 nr, u64 *a, s64 *ret);
 
 /* kept.c: what the kernel holds for the program */
 void sf_kept_here(void);
+void sf_kept_bequeath(u8 *to);
+void sf_kept_inherit(const u8 *from);
 extern const u64 sf_kept_calls[8];
 #define SF_IN_SET(set, nr) ((set)[(nr) / 64 & 7] >> ((nr) & 63) & 1)
 void sf_kept_note(u32 nr, const u64 a[6], s64 ret);

@@ -28,6 +28,8 @@
 #define SIGEV_THREAD_ID 4
 #define PR_SET_PDEATHSIG 1
 #define PR_GET_PDEATHSIG 2
+#define PR_SET_KEEPCAPS 8
+#define PR_CAP_AMBIENT 47
 #define TIOCSCTTY 0x540e
 
 #define IN(w, nr) ((nr) / 64 == (w) ? 1ull << ((nr) & 63) : 0)
@@ -155,8 +157,37 @@ static void note_prctl(const u64 a[6])
 	}
 }
 
+/* Capabilities as an exec by this process would leave them (capabilities(7)): with other ids than root's the ambient ones alone.
+ * Root's are not raised again. */
+static s64 limit_as_exec(void)
+{
+	const struct {
+		u32 version;
+		s32 pid;
+	} head = { 0x20080522, 0 };
+	struct {
+		u32 effective, permitted, inheritable;
+	} data[2];
+	sys2(NR_prctl, PR_SET_KEEPCAPS, 0);
+	if (sys0(NR_geteuid) == 0)
+		return 0;
+	s64 r = sys2(NR_capget, &head, data);
+	if (r < 0)
+		return r;
+	for (u32 w = 0; w < 2; w++) {
+		data[w].permitted = 0;
+		for (u32 bit = 0; bit < 32; bit++)
+			if (sys6(NR_prctl, PR_CAP_AMBIENT, 1 /* IS_SET */, 32 * w + bit, 0, 0, 0) == 1)
+				data[w].permitted |= 1u << bit;
+		data[w].effective = data[w].permitted;
+	}
+	return sys2(NR_capset, &head, data);
+}
+
 static s64 make_again(const struct sf_kept_call *c)
 {
+	if (c->nr == NR_execve)
+		return limit_as_exec();
 	u64 a[5] = { c->a[0], c->a[1], c->a[2], c->a[3], c->a[4] };
 	u64 bytes = (u64)c->bytes;
 	if (SF_ROOM_CALL(c->nr) && sf_room_is_of((u32)a[0]))
@@ -449,8 +480,8 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 static int bounds_rights(u32 nr, const u64 a[5])
 {
 	if (nr == NR_prctl)
-		return a[0] == 24 || a[0] == 28 || a[0] == 38 || a[0] == 47; /* CAPBSET_DROP, SECUREBITS, NO_NEW_PRIVS, AMBIENT */
-	return (nr >= NR_setuid && nr <= NR_setgid) || (nr >= NR_setreuid && nr <= NR_capset);
+		return a[0] == 24 || a[0] == 28 || a[0] == 38 || a[0] == PR_CAP_AMBIENT; /* CAPBSET_DROP, SECUREBITS, NO_NEW_PRIVS */
+	return nr == NR_execve || (nr >= NR_setuid && nr <= NR_setgid) || (nr >= NR_setreuid && nr <= NR_capset);
 }
 
 /* A new leader, which has the winner's memory and mirror: the rest of what it should be.
@@ -475,13 +506,18 @@ s64 sf_kept_restore(void)
 	return 0;
 }
 
+static int by_every_replica(const struct sf_kept_call *c)
+{
+	return c->nr == NR_execve || sf_calls[c->nr].class == SF_ALL;
+}
+
 /* A secondary that came while the program ran: what every replica sets for its own process. The rest is set when it leads. */
 s64 sf_kept_join(void)
 {
 	if (K->lost)
 		return -ENOSPC;
 	for (u32 i = 0; i < K->calls; i++) {
-		s64 r = sf_calls[K->call[i].nr].class == SF_ALL ? make_again(&K->call[i]) : 0;
+		s64 r = by_every_replica(&K->call[i]) ? make_again(&K->call[i]) : 0;
 		if (r < 0 && bounds_rights(K->call[i].nr, K->call[i].a))
 			return r;
 	}
@@ -495,7 +531,7 @@ s64 sf_kept_join(void)
 void sf_kept_here(void)
 {
 	for (u32 i = 0; i < K->calls; i++)
-		if (sf_calls[K->call[i].nr].class != SF_ALL)
+		if (!by_every_replica(&K->call[i]))
 			make_again(&K->call[i]);
 	for (u32 i = 0; i < REAL_TIMERS + SF_KEPT_TIMERS; i++) {
 		G->timer_set[i] = sf_now();
@@ -503,6 +539,39 @@ void sf_kept_here(void)
 			arm_again(i);
 	}
 	sf_die_with_launcher();
+}
+
+_Static_assert(__builtin_offsetof(struct sf_kept, timer) == SF_PAIR_KEPT, "what is bequeathed");
+
+/* The next program in a pair has the list: of what an exec leaves as it was, and what made it possible to set that (execve(2)). */
+static int outlives_exec(const struct sf_kept_call *c)
+{
+	if (c->nr == NR_prctl)
+		return c->a[0] != 4 && c->a[0] != 15; /* DUMPABLE, NAME */
+	return c->nr != NR_set_robust_list && c->nr != NR_mlockall;
+}
+
+void sf_kept_bequeath(u8 *to)
+{
+	static struct sf_kept next;
+	u32 rights = 0;
+	memset(&next, 0, sizeof next);
+	next.lost = K->lost;
+	for (u32 i = 0; i < K->calls; i++)
+		if (outlives_exec(&K->call[i])) {
+			rights |= (u32)bounds_rights(K->call[i].nr, K->call[i].a);
+			next.call[next.calls++] = K->call[i];
+		}
+	if (rights && next.calls == SF_KEPT_CALLS)
+		next.lost++;
+	else if (rights)
+		next.call[next.calls++].nr = NR_execve;
+	memcpy(to, &next, SF_PAIR_KEPT);
+}
+
+void sf_kept_inherit(const u8 *from)
+{
+	memcpy(K, from, SF_PAIR_KEPT);
 }
 
 /* ---- the leader's calls ---- */

@@ -271,8 +271,12 @@ struct sf_pair {
 	uint8_t classes[1024];
 	/* Reads at a place of their own from one exchange to the next; late: the primary waits for what the last one had alone. */
 	uint32_t every, late;
+	/* What the program before this one has set for its process (struct sf_kept, without its timers). */
+#define SF_PAIR_KEPT 3592u
+	uint8_t kept[SF_PAIR_KEPT];
 };
 #define SF_OFF_PAIR SF_OFF_UNDO
+_Static_assert(__builtin_offsetof(struct sf_pair, kept) == 9304, "crates/replica/src/site/process.rs");
 _Static_assert(__builtin_offsetof(struct sf_pair, every) == 9296, "crates/replica/src/site.rs");
 _Static_assert(__builtin_offsetof(struct sf_pair, exec_seq) == 8256, "crates/replica/src/site/process.rs");
 
@@ -287,6 +291,7 @@ struct sf_tree {
 	/* Of the secondary: the number that the program knows a process by, and above it its own; 0: free (crew.c). */
 #define SF_TREE_NUMBERS 1024u
 	uint64_t number[SF_TREE_NUMBERS];
+	uint64_t changes; /* of names on this site, by all processes (storage.c) */
 };
 #define SF_TREE_BYTES 16384u
 _Static_assert(sizeof(struct sf_tree) <= SF_TREE_BYTES, "crates/replica/src/site/process.rs, turns");

@@ -1198,7 +1198,11 @@ static struct {
 	u64 sum, count, changes;
 	u8 begun, broken;
 } listing[FDS_MAX];
-static u64 changes;
+
+static u64 name_changes(void)
+{
+	return load(&((struct sf_tree *)SF_TREE)->changes);
+}
 
 static void add_names(const u8 *p, u64 n, u64 *sum, u64 *count)
 {
@@ -1225,7 +1229,7 @@ static int follow_names(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	if (!listing[fd].begun) {
 		listing[fd].begun = 1;
 		listing[fd].sum = listing[fd].count = 0;
-		listing[fd].changes = changes;
+		listing[fd].changes = name_changes();
 	}
 	if (r->ret > 0) {
 		add_names(PAYLOAD + r->out_off, (u64)r->ret < r->out_len ? (u64)r->ret : r->out_len, &listing[fd].sum, &listing[fd].count);
@@ -1233,7 +1237,7 @@ static int follow_names(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	}
 	listing[fd].begun = 0;
 	s64 len = sf_fd_name(fd, name, sizeof name - 1);
-	if (listing[fd].broken || listing[fd].changes != changes || len <= 0 || !is_protected_path(name, (u64)len))
+	if (listing[fd].broken || listing[fd].changes != name_changes() || len <= 0 || !is_protected_path(name, (u64)len))
 		return 1;
 	s64 own = sys4(NR_openat, fd, ".", 02200000 /* O_RDONLY|O_DIRECTORY|O_CLOEXEC */, 0), n = own;
 	while (n > 0 && (n = sys3(NR_getdents64, own, piece, sizeof piece)) > 0)
@@ -1251,7 +1255,7 @@ static void follow_place(u32 nr, const u64 a[6], s64 ret)
 	const u64 fd = nr == NR_open || nr == NR_openat ? (u64)ret : (u32)a[0];
 	if (ret >= 0 && (name_row(nr) >= 0 || nr == NR_creat || nr == NR_openat2 || (nr == NR_open && (a[1] & 0100)) ||
 			 (nr == NR_openat && (a[2] & 0100))))
-		changes++;
+		__atomic_fetch_add(&((struct sf_tree *)SF_TREE)->changes, 1, __ATOMIC_SEQ_CST);
 	if (fd >= FDS_MAX)
 		return;
 	if (nr == NR_open || nr == NR_openat || nr == NR_openat2 || nr == NR_close)
@@ -1262,11 +1266,28 @@ static void follow_place(u32 nr, const u64 a[6], s64 ret)
 	}
 }
 
-/* Calls that both sites make on files, and the program's pipes (crew.c); and kill(2): whoever is killed has no turn then. */
+/* What it tells of a protected file or directory another process may be about to change. */
+static int asks_of_names(u32 nr, const u64 a[6])
+{
+	static char name[4096];
+	const int at = nr == NR_newfstatat || nr == NR_statx;
+	if (nr == NR_getdents64)
+		return kind_of_storage(a[0]) == F_DIRECTORY;
+	if (nr != NR_fstat && nr != NR_stat && nr != NR_lstat && !at)
+		return 0;
+	const s64 len = nr == NR_fstat ? 0 : sf_user_string(name, at ? a[1] : a[0], sizeof name);
+	if (len == 0 && (nr == NR_fstat || at))
+		return kind_of_storage(a[0]) == F_PROTECTED;
+	return len > 0 && len < (s64)sizeof name && is_protected_name(at ? (s32)a[0] : -100, name, (u64)len);
+}
+
+/* Calls that both sites make on files, or ask about them, and the program's pipes (crew.c); and kill(2): whoever is killed has no
+ * turn then. */
 int sf_takes_turns(u32 nr, const u64 a[6])
 {
-	return nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) ||
-	       is_both_fd(nr, a) || (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
+	return asks_of_names(nr, a) || nr == NR_kill || is_open(nr) ||
+	       ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) || is_both_fd(nr, a) ||
+	       (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
 }
 
 enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6])
@@ -1450,6 +1471,7 @@ void sf_pair_init(void)
 			sf_fd_class[fd] = PAIR->classes[fd];
 			sf_line[fd].backlog = 128;
 		}
+		sf_kept_inherit(PAIR->kept);
 	} else {
 		sf_fd_class[0] = sf_fd_class[1] = sf_fd_class[2] = F_STREAM;
 	}

@@ -32,9 +32,15 @@ fn image(dir: &Path, side: &str, seed: &Path) -> PathBuf {
 
 /// A site whose data is on an image. The device goes with its last user.
 fn start_on(image: &Path, side: &str, more: &[&str]) -> Child {
+    start_with("data", image, None, side, more)
+}
+
+/// A site of which `what`, data or ledger, is on an image; the other one is on tmpfs, the data with the files of a seed.
+fn start_with(what: &str, image: &Path, seed: Option<&Path>, side: &str, more: &[&str]) -> Child {
     let script = "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs none /dev/shm && \
-         mount -t tmpfs none /mnt/ledger && device=$(losetup --find --show --direct-io=on \"$1\") && \
-         mount -t ext4 \"$device\" /mnt/data; losetup --detach \"$device\"; cd /mnt/data && shift && exec \"$@\"";
+         mount -t tmpfs none /mnt/ledger && mount -t tmpfs none /mnt/data && device=$(losetup --find --show --direct-io=on \"$1\") && \
+         mount -t ext4 \"$device\" /mnt/$2; losetup --detach \"$device\"; [ -z \"$3\" ] || cp -a \"$3\"/. /mnt/data; \
+         cd /mnt/data && shift 3 && exec \"$@\"";
     Command::new("setpriv")
         .args([
             "--pdeathsig",
@@ -47,6 +53,8 @@ fn start_on(image: &Path, side: &str, more: &[&str]) -> Child {
         ])
         .args(["--", "sh", "-c", script, "sh"])
         .arg(image)
+        .arg(what)
+        .arg(seed.unwrap_or_else(|| Path::new("")))
         .args([pair(), side])
         .args(more)
         .args(["--ledger", "/mnt/ledger", "--data", "/mnt/data"])
@@ -241,10 +249,12 @@ fn errs(seed: &Path, name: &str) {
     fs::remove_dir_all(dir).expect("clean");
 }
 
-/// The device of a site's data ends before its files do: every read and write there is an error.
-fn fails(site: &Child, image: &Path) {
+/// The device of a site's data, or of its ledger, ends before its files do: every read and write there is an error.
+fn fails(site: &Child, what: &str, image: &Path) {
     let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", site.id())).expect("proc(5)");
-    let line = mounts.lines().find(|line| line.contains(" /mnt/data "));
+    let place = format!(" /mnt/{what} ");
+    let mounted = |line: &&str| line.contains(&place) && line.contains(" - ext4 ");
+    let line = mounts.lines().find(mounted);
     let device = line.and_then(|line| line.split(" - ext4 ").nth(1)?.split(' ').next());
     fs::File::options()
         .write(true)
@@ -284,7 +294,7 @@ fn a_site_whose_disk_has_failed_leaves_the_program_to_the_other_one() {
             (&both.b, &images[1])
         };
         Disk::of(site, image).forget();
-        fails(site, image);
+        fails(site, "data", image);
         let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
         if is_a {
             assert_eq!(both.ask(ASK), "", "nothing is said twice");
@@ -304,4 +314,99 @@ fn a_site_whose_disk_has_failed_leaves_the_program_to_the_other_one() {
         fs::remove_dir_all(dir).expect("clean");
     });
     fs::remove_dir_all(seed).expect("clean");
+}
+
+/// What is written then is an error at the next sync, by the program's own or by the site's within a second.
+#[test]
+fn a_site_whose_ledger_has_failed_leaves_the_program_to_the_other_one() {
+    if !is_root() {
+        return; // who mounts an image has to be
+    }
+    const CHANGES: [(&str, &str); 2] = [
+        ("synced", "UPDATE t SET b = b || 'x';"),
+        (
+            "unsynced",
+            "PRAGMA synchronous=OFF; UPDATE t SET b = b || 'x';",
+        ),
+    ];
+    let (seed, empty) = (with_table("gone-seed"), crate::sites::seed("gone-empty"));
+    let cases: Vec<_> = ["A", "B"]
+        .iter()
+        .flat_map(|failed| CHANGES.map(|(name, change)| (*failed, name, change)))
+        .collect();
+    side_by_side(&cases, |&(failed, name, change)| {
+        let dir = crate::sites::seed(&format!("gone-{failed}-{name}"));
+        let witness = Witness::new(&format!("gone-{failed}-{name}"));
+        let image = image(&dir, "ledger", &empty);
+        let address = format!("127.0.0.1:{}", free_port());
+        let flags = witness.flags(2000);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let with = |flag| [&[flag, address.as_str()], &flags[..]].concat();
+        let is_a = failed == "A";
+        let site = sqlite_site(&seed);
+        let mut starts = [
+            ("secondary", "--listen", !is_a),
+            ("primary", "--peer", is_a),
+        ]
+        .into_iter()
+        .map(|(side, flag, fails)| {
+            if fails {
+                start_with("ledger", &image, Some(&seed), side, &with(flag))
+            } else {
+                start(&site, side, &with(flag))
+            }
+        });
+        let b = starts.next().expect("two");
+        let mut both = Both::with(starts.next().expect("two"), b);
+        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+        fails(if is_a { &both.a } else { &both.b }, "ledger", &image);
+        let changes = format!("{change} SELECT 'done';");
+        let sum = format!("{change}{change} SELECT sum(length(b)) FROM t;");
+        let model = crate::sites::seed(&format!("gone-model-{failed}-{name}"));
+        fs::copy(seed.join("x.db"), model.join("x.db")).expect("a copy");
+        let right = sqlite(&model, &sum);
+        let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
+        let until_it_leaves = |mut gone: Box<dyn FnMut() -> bool>| {
+            let deadline = Instant::now() + LIMIT;
+            while !gone() {
+                assert!(Instant::now() < deadline, "{failed} {name}: it stays");
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        };
+        if is_a {
+            // The primary may have said it, or the secondary is the first to do.
+            both.ask(&changes);
+            until_it_leaves(Box::new(|| both.a.try_wait().expect("a child").is_some()));
+            let mut answer =
+                ask_secondary(&mut both.b, &mut from, &format!("{change} SELECT 'twice';"));
+            while answer != "twice" {
+                assert_eq!(answer, "done", "{failed} {name}");
+                answer.clear();
+                std::io::BufRead::read_line(&mut from, &mut answer).expect("it answers");
+                answer.truncate(answer.trim_end().len());
+            }
+            let sum = ask_secondary(&mut both.b, &mut from, "SELECT sum(length(b)) FROM t;");
+            assert_eq!(sum, right.trim(), "{failed} {name}");
+            drop(both.b.stdin.take());
+        } else {
+            assert_eq!(both.ask(&changes), "done");
+            until_it_leaves(Box::new(|| both.b.try_wait().expect("a child").is_some()));
+            assert_eq!(both.ask(&changes), "done");
+            let sum = both.ask("SELECT sum(length(b)) FROM t;");
+            assert_eq!(sum, right.trim(), "{failed} {name}");
+        }
+        let ends = both.end();
+        let said = ends.said();
+        let mut codes = [Some(0); 2];
+        codes[usize::from(!is_a)] = Some(121);
+        assert_eq!(ends.codes(), codes, "{failed} {name}: {said}");
+        assert!(said.contains("the ledger has to be written"), "{said}");
+        assert!(!said.contains("disk of"), "{said}");
+        for dir in [dir, model] {
+            fs::remove_dir_all(dir).expect("clean");
+        }
+    });
+    for dir in [seed, empty] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
 }

@@ -19,6 +19,7 @@ use crate::sites::*;
 
 const PAGE: usize = 4096;
 const A_ROUND: u64 = 12;
+const CHECK: &str = "PRAGMA integrity_check;";
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -174,6 +175,7 @@ impl Round<'_> {
         let answer = left.ask_after_loss("SELECT count(*) FROM t;");
         assert_eq!(answer, "200", "seed {}: {}", self.seed, left.said());
         assert_eq!(left.ask(ASK), self.right, "{}", left.said());
+        assert_eq!(left.ask(CHECK), "ok", "{}", left.said());
         count(self.counts, "loss", "the other site goes on");
         assert_eq!(left.end().0, Some(0), "seed {}", self.seed);
     }
@@ -219,7 +221,8 @@ impl Round<'_> {
         assert_eq!([a.0, b.0], [codes; 2], "seed {seed}: {}{}", a.1, b.1);
     }
 
-    fn end(self) {
+    fn end(mut self) {
+        assert_eq!(self.a.ask(CHECK), "ok", "{}", self.told());
         let repaired = |said: &str| said.matches("ledger agrees with").count();
         let seed = self.seed;
         let (a, b) = (self.a.end(), self.b.end());

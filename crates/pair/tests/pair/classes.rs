@@ -242,3 +242,79 @@ fn a_link_that_flaps_for_less_than_a_loss_is_waited_for() {
     assert_eq!(ends.said(), "");
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// A log of its own beside the database: without shared memory it is read and written as any file.
+#[test]
+fn sqlite3_with_a_log_of_its_own_is_repaired_in_log_and_database_and_survives_a_loss() {
+    // A frame of the log is a head and a page (sqlite.org/fileformat2, section 4).
+    const HEAD: u64 = 32;
+    const FRAME: u64 = 24 + 4096;
+    let dir = with_table("log");
+    let model = seed("log-model");
+    fs::copy(dir.join("x.db"), model.join("x.db")).expect("a copy");
+    let right = sqlite(&model, &format!("{CHANGE}\n.sha3sum"));
+    let right = right.lines().last().expect("a sum").to_owned();
+    let twice = sqlite(&model, &format!("{CHANGE}\n.sha3sum"));
+    let twice = twice.lines().last().expect("a sum").to_owned();
+    let site = sqlite_site(&dir);
+    side_by_side(&["A", "B"], |struck| {
+        let witness = Witness::new(&format!("log-{struck}"));
+        let mut both = witnessed(&site, &witness);
+        assert_eq!(both.ask("PRAGMA locking_mode=EXCLUSIVE;"), "exclusive");
+        assert_eq!(both.ask("PRAGMA journal_mode=WAL;"), "wal");
+        assert_eq!(both.ask("PRAGMA wal_autocheckpoint=0;"), "0");
+        // What is asked for is read again.
+        assert_eq!(both.ask(&format!("PRAGMA cache_size=1; {CHANGE}")), "200");
+        let child = if *struck == "A" { &both.a } else { &both.b };
+        let path = format!("/proc/{}/root/mnt/data/x.db-wal", child.id());
+        let log = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .expect("a log");
+        let frames = (log.metadata().expect("a log").len() - HEAD) / FRAME;
+        assert!(frames > 50, "{frames}");
+        for frame in 0..frames {
+            let mut byte = [0];
+            let at = HEAD + frame * FRAME + 24 + 2000;
+            log.read_exact_at(&mut byte, at).expect("inside");
+            log.write_all_at(&[byte[0] ^ 2], at).expect("stored");
+        }
+        assert_eq!(both.ask(".sha3sum"), right, "{struck}");
+        assert_eq!(both.ask("PRAGMA wal_checkpoint(TRUNCATE);"), "0|0|0");
+        both.strike(if *struck == "A" { &both.a } else { &both.b }, PLACE, 1);
+        assert_eq!(both.ask(".sha3sum"), right, "{struck}");
+        assert_eq!(both.ask("PRAGMA integrity_check;"), "ok", "{struck}");
+        both.a.kill().expect("a child");
+        let mut from = std::io::BufReader::new(both.b.stdout.take().expect("piped"));
+        let mut answer = ask_secondary(&mut both.b, &mut from, CHANGE);
+        while answer != "400" {
+            assert_eq!(answer, "ok", "{struck}: the primary's last word");
+            answer.clear();
+            std::io::BufRead::read_line(&mut from, &mut answer).expect("it answers");
+            answer.truncate(answer.trim_end().len());
+        }
+        assert_eq!(ask_secondary(&mut both.b, &mut from, ".sha3sum"), twice);
+        let check = "PRAGMA integrity_check;";
+        assert_eq!(ask_secondary(&mut both.b, &mut from, check), "ok");
+        drop(both.b.stdin.take());
+        let ends = both.end();
+        let said = ends.said();
+        assert_eq!(ends.b.status.code(), Some(0), "{said}");
+        for file in ["x.db-wal page", "x.db page 8,"] {
+            assert!(
+                said.contains(&format!("disk of {struck}, {file}")),
+                "{said}"
+            );
+        }
+        let other = if *struck == "A" {
+            "disk of B"
+        } else {
+            "disk of A"
+        };
+        assert!(!said.contains(other), "{said}");
+    });
+    for dir in [dir, model] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}

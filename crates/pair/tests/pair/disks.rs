@@ -142,6 +142,7 @@ fn what_a_pair_cannot_do_is_refused_by_name() {
         data_bytes: "64m",
         ledger: None,
         ahead: "0",
+        net: None,
         command: command.iter().map(|word| (*word).to_owned()).collect(),
     };
     let ends = Both::start(&site(&["echo", "a"]), &site(&["echo", "b"])).end();
@@ -175,6 +176,7 @@ fn check_starts_nothing_and_tells_what_it_finds() {
         data_bytes: "64m",
         ledger: None,
         ahead: "0",
+        net: None,
         command: vec!["/bin/true".into()],
     };
     let output = start(&site, "check", &[])
@@ -227,6 +229,7 @@ fn a_peer_of_another_version_is_refused() {
         data_bytes: "64m",
         ledger: None,
         ahead: "0",
+        net: None,
         command: vec!["true".into()],
     };
     let mut b = start(&site, "secondary", &["--listen", &address]);

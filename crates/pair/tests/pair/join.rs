@@ -48,7 +48,7 @@ impl Told {
         self.wait_for_n(what, 1);
     }
 
-    fn wait_for_n(&self, what: &str, n: usize) {
+    pub(crate) fn wait_for_n(&self, what: &str, n: usize) {
         let deadline = Instant::now() + LIMIT;
         while self.said().matches(what).count() < n {
             assert!(
@@ -76,6 +76,32 @@ impl Told {
         line.clear();
         self.from.read_line(&mut line).expect("it answers");
         line.trim_end().to_owned()
+    }
+
+    /// What the program says next.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("it answers");
+        line.truncate(line.trim_end().len());
+        line
+    }
+
+    pub(crate) fn lines_until(&mut self, last: &str) -> Vec<String> {
+        let mut all = vec![self.line()];
+        while all
+            .last()
+            .is_some_and(|line| line != last && !line.is_empty())
+        {
+            all.push(self.line());
+        }
+        all
+    }
+
+    /// What it has said until it ended.
+    pub(crate) fn rest(&mut self) -> Vec<String> {
+        let mut rest = String::new();
+        self.from.read_to_string(&mut rest).expect("it ends");
+        rest.lines().map(str::to_owned).collect()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -161,7 +187,7 @@ fn a_lost_secondary_comes_back_and_survives_the_primary_and_another_joins_it() {
 }
 
 /// A primary that is alone, and where it lets others in.
-fn alone(site: &Site, witness: &Witness, said: &[String; 4]) -> (Told, String) {
+pub(crate) fn alone(site: &Site, witness: &Witness, said: &[String; 4]) -> (Told, String) {
     let [first, door] = [0; 2].map(|_| format!("127.0.0.1:{}", free_port()));
     let listen = ["--listen", first.as_str()];
     let mut b = Told::start(site, "secondary", &flags(said, &listen), &witness.0, "b");

@@ -238,3 +238,49 @@ fn fio_finds_what_it_has_written() {
     }
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// The same while bits of its file flip on one disk. `PAIR_FIO`: how often it writes as much as its file has.
+#[test]
+fn fio_finds_what_it_has_written_while_pages_of_one_disk_are_struck() {
+    let dir = seed("fio-struck");
+    let times: u64 = std::env::var("PAIR_FIO").map_or(3, |text| text.parse().expect("a number"));
+    let command = format!(
+        "fio --name=v --filename=f --size=512k --io_size={}k --rw=randwrite --norandommap --bs=4k --verify=crc32c --thread --fsync=16 \
+         --randseed=7 --output-format=terse --ioengine=psync",
+        512 * times
+    );
+    let site = Site {
+        command: command.split(' ').map(str::to_owned).collect(),
+        ..sqlite_site(&dir)
+    };
+    side_by_side(&["A", "B"], |struck| {
+        let mut both = Both::start(&site, &site);
+        let child = if *struck == "A" { &both.a } else { &both.b };
+        let path = format!("/proc/{}/root/mnt/data/f", child.id());
+        let mut flips = 0_u64;
+        while both.a.try_wait().expect("a child").is_none() {
+            let open = fs::OpenOptions::new().read(true).write(true).open(&path);
+            if let Ok(file) = open
+                && file.metadata().is_ok_and(|meta| meta.len() == 512 << 10)
+            {
+                flip(&file, (flips * 37 % 128) * PAGE + 11 * (flips % 300));
+                flips += 1;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let ends = both.end();
+        let said = ends.said();
+        assert_eq!(ends.codes(), [Some(0); 2], "{struck}: {said}");
+        let output = String::from_utf8_lossy(&ends.a.stdout).into_owned();
+        assert_eq!(output.split(';').nth(4), Some("0"), "{struck}: {output}");
+        let of = format!("disk of {struck}, f page");
+        assert!(flips > 20 && said.contains(&of), "{flips}: {said}");
+        let other = if *struck == "A" {
+            "disk of B"
+        } else {
+            "disk of A"
+        };
+        assert!(!said.contains(other), "{said}");
+    });
+    fs::remove_dir_all(dir).expect("clean");
+}

@@ -424,7 +424,7 @@ impl Left<'_> {
 }
 
 /// How many rounds, and from which one on: a round is a moment within the first 60 ms of a change.
-fn rounds(name: &str, few: u64) -> std::ops::Range<u64> {
+pub(crate) fn rounds(name: &str, few: u64) -> std::ops::Range<u64> {
     let number = |name: &str, default| {
         std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
     };

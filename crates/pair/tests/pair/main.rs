@@ -17,6 +17,7 @@ mod join;
 mod kinds;
 mod kubernetes;
 mod lost;
+mod moments;
 mod names;
 mod processor;
 mod rights;

@@ -1,14 +1,14 @@
 //! Servers of several processes and threads, as they are installed: a wrong page of either disk, and the loss of the primary.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::sites::*;
+use crate::switch::order;
 
 /// 20 KB of which each page is another one.
 fn page() -> Vec<u8> {
@@ -17,25 +17,26 @@ fn page() -> Vec<u8> {
         .collect()
 }
 
-/// What a server answers, or why it does not.
-fn get(port: u16) -> Result<Vec<u8>, String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
-    stream.set_read_timeout(Some(LIMIT)).expect("a socket");
-    let mut answer = Vec::new();
-    stream
-        .write_all(b"GET /file HTTP/1.0\r\n\r\n")
-        .and_then(|()| stream.read_to_end(&mut answer))
-        .map_err(|error| error.to_string())?;
+/// What a server of a host answers, or why it does not.
+fn get(net: u32, port: u16) -> Result<Vec<u8>, String> {
+    let ask = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port} && printf 'GET /file HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 60 cat <&3"
+    );
+    let output = Command::new("nsenter")
+        .args(["--target", &net.to_string(), "--net", "bash", "-c", &ask])
+        .output()
+        .expect("bash is installed");
+    let mut answer = output.stdout;
     let head = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let body = head.map(|at| answer.split_off(at + 4));
-    body.ok_or_else(|| String::from_utf8_lossy(&answer).into_owned())
+    body.ok_or_else(|| String::from_utf8_lossy(&[answer, output.stderr].concat()).into_owned())
 }
 
 /// As soon as it serves.
-fn get_at_last(port: u16) -> Vec<u8> {
+fn get_at_last(net: u32, port: u16) -> Vec<u8> {
     let deadline = Instant::now() + LIMIT;
     loop {
-        match get(port) {
+        match get(net, port) {
             Ok(body) => return body,
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
@@ -65,10 +66,33 @@ fn with_page(name: &str) -> (PathBuf, PathBuf) {
     (dir, data)
 }
 
-fn serves(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
+/// How the other site comes to lead.
+const TURNS: [&str; 2] = ["killed", "detached"];
+
+/// The site that leads is lost, or taken out.
+fn turn(how: &str, both: &mut Both) {
+    if how == "killed" {
+        both.a.kill().expect("a child");
+        return;
+    }
+    let answer = order("detach", &both.a);
+    if answer != (Some(0), "the other site leads".to_owned()) {
+        both.b.kill().expect("a child");
+        panic!("{answer:?}");
+    }
+    assert_eq!(both.a.wait().expect("a child").code(), Some(0));
+}
+
+fn serves(name: &str, configure: impl Fn(&Path, u16) -> Vec<String> + Sync) {
     if !is_root() {
         return; // these servers start as root
     }
+    side_by_side(&TURNS, |how| {
+        serves_until(how, &format!("{name}-{how}"), &configure);
+    });
+}
+
+fn serves_until(how: &str, name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
     let (dir, data) = with_page(name);
     let port = free_port();
     let site = Site {
@@ -76,15 +100,16 @@ fn serves(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
         ..sqlite_site(&data)
     };
     let witness = Witness::new(name);
-    let mut both = witnessed(&site, &witness);
-    assert_eq!(get_at_last(port), page());
+    let (mut both, cables) = cabled(&site, &witness, 5000, &[]);
+    let [a, b, _] = cables.nets();
+    assert_eq!(get_at_last(a, port), page());
     for struck in [&both.a, &both.b] {
         strike_at(struck, "file", 9000);
-        assert_eq!(get(port), Ok(page()));
+        assert_eq!(get(a, port), Ok(page()));
     }
-    both.a.kill().expect("a child");
+    turn(how, &mut both);
     for _ in 0..20 {
-        assert_eq!(get_at_last(port), page());
+        assert_eq!(get_at_last(b, port), page());
     }
     // What the primary's command has said before it was killed is in its pipe.
     both.b.kill().expect("a child");
@@ -92,12 +117,12 @@ fn serves(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
     for struck in ["disk of A, file page 2", "disk of B, file page 2"] {
         assert_eq!(ends.said().matches(struck).count(), 2, "{}", ends.said());
     }
-    assert_eq!(
-        ends.said().matches("this site goes on alone").count(),
-        1,
-        "{}",
-        ends.said()
-    );
+    let line = if how == "killed" {
+        "this site goes on alone"
+    } else {
+        "the primary has handed its program over; this site leads"
+    };
+    assert_eq!(ends.said().matches(line).count(), 1, "{}", ends.said());
     fs::remove_dir_all(dir).expect("clean");
 }
 
@@ -122,11 +147,19 @@ const AS_POSTGRES: [&str; 6] = [
 ];
 
 fn done(program: &Path, words: &str) -> String {
-    tried(program, words).unwrap_or_else(|failed| panic!("{failed}"))
+    let own = Command::new(AS_POSTGRES[0]);
+    tried(own, program, words).unwrap_or_else(|failed| panic!("{failed}"))
 }
 
-fn tried(program: &Path, words: &str) -> Result<String, String> {
-    let output = Command::new(AS_POSTGRES[0])
+/// What to begin a command with that is to ask a server of this host.
+fn within(net: u32) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &net.to_string(), "--net", "--", AS_POSTGRES[0]]);
+    command
+}
+
+fn tried(mut command: Command, program: &Path, words: &str) -> Result<String, String> {
+    let output = command
         .args(&AS_POSTGRES[1..])
         .arg(program)
         .args(words.split(' ').map(|word| word.replace('~', " ")))
@@ -140,14 +173,19 @@ fn tried(program: &Path, words: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+const SUM: &str = "-AtXc select~sum(abalance),sum(hashtext(filler)),count(*)~from~pgbench_accounts";
+
+/// `PAIR_STRIKES`: on how many pages of each disk a bit flips before the other site comes to lead.
+fn strikes() -> usize {
+    std::env::var("PAIR_STRIKES").map_or(1, |text| text.parse().expect("a number"))
+}
+
 /// A database with the tables of pgbench, and what its server says of them: processes that share memory, and files of it.
 #[test]
 fn postgresql_keeps_what_it_has_committed() {
     if !is_root() {
         return; // the files belong to another user
     }
-    const SUM: &str =
-        "-AtXc select~sum(abalance),sum(hashtext(filler)),count(*)~from~pgbench_accounts";
     let bin = postgres();
     let (dir, data) = (seed("postgres"), seed("postgres").join("data"));
     fs::create_dir(&data).expect("a directory");
@@ -178,45 +216,55 @@ fn postgresql_keeps_what_it_has_committed() {
     let file = done(&bin.join("psql"), &format!("{client} {file} postgres"));
     let right = done(&bin.join("psql"), &format!("{client} {SUM} postgres"));
     done(&control, &format!("-D {at} -s -w stop"));
+    side_by_side(&TURNS, |how| {
+        commits_until(how, &bin, &data, &file, &right);
+    });
+    fs::remove_dir_all(dir).expect("clean");
+}
 
+fn commits_until(how: &str, bin: &Path, data: &Path, file: &str, right: &str) {
+    let port = free_port();
+    let client = format!("-h 127.0.0.1 -p {port} -U postgres");
+    let options =
+        format!("-p {port} -k /mnt/data -c listen_addresses=127.0.0.1 -c shared_buffers=2MB");
     let server = format!(
         "{} {} -D /mnt/data/pg {}",
         AS_POSTGRES.join(" "),
         bin.join("postgres").display(),
-        options.replace("/tmp", "/mnt/data")
+        options
     );
     let site = Site {
         command: words(&server),
         data_bytes: "300m",
         ledger_bytes: "16m",
-        ..sqlite_site(&data)
+        ..sqlite_site(data)
     };
-    let witness = Witness::new("postgres");
-    let mut both = witnessed(&site, &witness);
-    let ready = bin.join("pg_isready");
-    let is_ready = || {
-        let mut ready = Command::new(&ready);
-        let asked = ready.args(client.split(' ')).stdout(Stdio::null()).status();
-        asked.expect("it runs").success()
-    };
+    let witness = Witness::new(&format!("postgres-{how}"));
+    let (mut both, cables) = cabled(&site, &witness, 5000, &[]);
+    let [a, b, _] = cables.nets();
+    let ask = |net, what: &str, words: &str| tried(within(net), &bin.join(what), words);
+    let is_ready = |net| ask(net, "pg_isready", &client).is_ok();
     let deadline = Instant::now() + LIMIT;
-    while !is_ready() {
+    while !is_ready(a) {
         assert!(Instant::now() < deadline, "it is not ready");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let sum = || done(&bin.join("psql"), &format!("{client} {SUM} postgres"));
+    let sum_of = |net| ask(net, "psql", &format!("{client} {SUM} postgres"));
+    let sum = || sum_of(a).unwrap_or_else(|failed| panic!("{failed}"));
     assert_eq!(sum(), right);
-    for struck in [&both.a, &both.b] {
-        strike_at(struck, &format!("pg/{file}"), 100 * 4096 + 300);
-        assert_eq!(sum(), right);
+    for page in (100..).step_by(3).take(strikes()) {
+        for struck in [&both.a, &both.b] {
+            strike_at(struck, &format!("pg/{file}"), page * 4096 + 300);
+            assert_eq!(sum(), right);
+        }
     }
     let load = format!("{client} -n -c 2 -t 20 postgres");
-    done(&bin.join("pgbench"), &load);
+    ask(a, "pgbench", &load).unwrap_or_else(|failed| panic!("{failed}"));
     let committed = sum();
-    both.a.kill().expect("a child");
+    turn(how, &mut both);
     // Until all of its processes lead on the other site, nobody listens.
     let deadline = Instant::now() + LIMIT;
-    while !is_ready() {
+    while !is_ready(b) {
         let has_ended = both.b.try_wait().expect("a child").is_some();
         if has_ended || Instant::now() > deadline {
             steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
@@ -224,25 +272,26 @@ fn postgresql_keeps_what_it_has_committed() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(sum(), committed);
-    if let Err(failed) = tried(&bin.join("pgbench"), &load) {
+    let left = sum_of(b)
+        .and_then(|left| ask(b, "pgbench", &load).map(|_| left))
+        .and_then(|left| ask(b, "pg_amcheck", &format!("{client} postgres")).map(|_| left));
+    if let Err(failed) = &left {
         steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
         panic!("{failed}{}", both.end().said());
     }
-    done(&bin.join("pg_amcheck"), &format!("{client} postgres"));
+    assert_eq!(left, Ok(committed), "{how}");
     steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
     let ends = both.end();
     assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
-    let page = Path::new(&file)
+    let page = Path::new(file)
         .file_name()
         .expect("a name")
         .display()
         .to_string();
     for struck in ['A', 'B'] {
-        let line = format!("disk of {struck}, {page} page 100");
+        let line = format!("disk of {struck}, {page} page 100,");
         assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
     }
-    fs::remove_dir_all(dir).expect("clean");
 }
 
 fn id_of(which: &str) -> u32 {
@@ -302,4 +351,62 @@ fn apache_with_processes_of_many_threads_serves_on() {
         let more = "ThreadsPerChild 4\nMinSpareThreads 2\nMaxSpareThreads 8\nMaxRequestWorkers 16\nThreadLimit 4";
         apache(dir, port, "event", more)
     });
+}
+
+/// Each is asked for a page before and after.
+#[test]
+fn a_hundred_connections_live_on_when_the_host_that_leads_is_lost() {
+    if !is_root() {
+        return; // networks of their own
+    }
+    let (dir, data) = with_page("hundred");
+    let port = free_port();
+    let config = dir.join("nginx.conf");
+    let text = format!(
+        "daemon off; master_process off; user root; pid /mnt/pid; error_log /mnt/error; events {{ worker_connections 256; }}\n\
+         http {{ access_log off; sendfile off; client_body_temp_path /mnt/b; proxy_temp_path /mnt/p; fastcgi_temp_path /mnt/f; \
+         uwsgi_temp_path /mnt/u; scgi_temp_path /mnt/s; server {{ listen 10.96.0.5:{port}; root /mnt/data; }} }}\n"
+    );
+    fs::write(&config, text).expect("a file");
+    let site = Site {
+        command: words(&format!("nginx -e /mnt/error -c {}", config.display())),
+        ..sqlite_site(&data)
+    };
+    let witness = Witness::new("hundred");
+    let address = ["--address", "10.96.0.5/24@v"];
+    let (mut both, cables) = cabled(&site, &witness, 1000, &address);
+    let ask = "ask() { printf 'GET /file HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&$1; while IFS= read -r line <&$1 && [ ${#line} -gt 1 ]; do :; done; \
+               head -c 20480 <&$1 | cksum; }";
+    let script = format!(
+        "{ask}; until exec {{fd}}<>/dev/tcp/10.96.0.5/{port}; do sleep 0.05; done 2>/dev/null; fds=($fd)\n\
+         for i in {{2..100}}; do exec {{fd}}<>/dev/tcp/10.96.0.5/{port}; fds+=($fd); done\n\
+         for fd in ${{fds[@]}}; do ask $fd; done | sort | uniq -c | tr -s ' '; echo asked; read line\n\
+         for fd in ${{fds[@]}}; do ask $fd; done | sort | uniq -c | tr -s ' '"
+    );
+    let mut client = Command::new("nsenter")
+        .args(["--target", &cables.nets()[2].to_string(), "--net"])
+        .args(["timeout", "60", "bash", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("bash is installed");
+    let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines();
+    let mut line = || {
+        lines
+            .next()
+            .map_or_else(String::new, |line| line.expect("text"))
+    };
+    let first = line();
+    let is_right = first.starts_with(" 100 ") && first.ends_with(" 20480");
+    assert_eq!((is_right, line()), (true, "asked".into()), "{first}");
+    cables.ip(2, "link set va down");
+    both.a.kill().expect("a child");
+    writeln!(client.stdin.as_ref().expect("piped"), "on").expect("it reads");
+    assert_eq!(line(), first, "each has the same page as before");
+    both.b.kill().expect("a child");
+    let ends = both.end();
+    let taken = "with 100 connections (0 cut)";
+    assert!(ends.said().contains(taken), "{}", ends.said());
+    client.wait().expect("a child");
+    fs::remove_dir_all(dir).expect("clean");
 }

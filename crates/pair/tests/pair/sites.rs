@@ -32,6 +32,8 @@ pub(crate) struct Site {
     pub(crate) ledger: Option<PathBuf>,
     /// Seconds by which its CLOCK_MONOTONIC is ahead of the machine's.
     pub(crate) ahead: &'static str,
+    /// In whose network it is; the test's own otherwise.
+    pub(crate) net: Option<u32>,
     pub(crate) command: Vec<String>,
 }
 
@@ -92,6 +94,7 @@ pub(crate) fn sqlite_site(seed: &Path) -> Site {
         data_bytes: "64m",
         ledger: None,
         ahead: "0",
+        net: None,
         command: ["sqlite3", "-batch", "x.db"].map(String::from).to_vec(),
     }
 }
@@ -121,6 +124,10 @@ pub(crate) fn start_as(
     );
     // A test that fails leaves no site behind that goes on alone: the signal comes with the end of the test's thread.
     let mut command = Command::new("setpriv");
+    if let Some(net) = site.net {
+        command = Command::new("nsenter");
+        command.args(["--target", &net.to_string(), "--net", "--", "setpriv"]);
+    }
     command.args(["--pdeathsig", "KILL", "unshare"]);
     command.args(["--mount", "--ipc", "--propagation", "private"]);
     if site.ahead != "0" {
@@ -142,6 +149,71 @@ pub(crate) fn start_as(
         .stderr(Stdio::piped())
         .spawn()
         .expect("unshare is installed")
+}
+
+/// The networks of two hosts and of a third, which connects them; they go when this is dropped. Each has the addresses of its own
+/// loopback, as hosts do.
+pub(crate) struct Cables([Child; 3]);
+
+impl Cables {
+    const ADDRESSES: [&str; 3] = ["10.96.0.1", "10.96.0.2", "10.96.0.3"];
+
+    fn new() -> Self {
+        let holders = [0; 3].map(|_| {
+            let mut holder = Command::new("setpriv")
+                .args(["--pdeathsig", "KILL", "unshare", "--net", "--", "sh", "-c"])
+                .arg("ip link set lo up && echo up && exec sleep 1000")
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("unshare is installed");
+            let mut up = [0; 3];
+            let mut from = holder.stdout.take().expect("piped");
+            from.read_exact(&mut up).expect("it is up");
+            holder
+        });
+        let cables = Self(holders);
+        cables.ip(2, "link add hub type bridge");
+        cables.ip(2, "link set hub up");
+        let hub = cables.nets()[2];
+        for (at, end) in ["va", "vb"].into_iter().enumerate() {
+            cables.ip(
+                at,
+                &format!("link add v type veth peer name {end} netns {hub}"),
+            );
+            cables.ip(2, &format!("link set {end} master hub"));
+            cables.ip(2, &format!("link set {end} up"));
+        }
+        for (at, device) in ["v", "v", "hub"].into_iter().enumerate() {
+            let address = Self::ADDRESSES[at];
+            cables.ip(at, &format!("address add {address}/24 dev {device}"));
+            cables.ip(at, &format!("link set {device} up"));
+        }
+        cables
+    }
+
+    /// What `ip` says in one of them.
+    pub(crate) fn ip(&self, at: usize, words: &str) -> String {
+        let output = Command::new("nsenter")
+            .args(["--target", &self.nets()[at].to_string(), "--net", "ip"])
+            .args(words.split(' '))
+            .output()
+            .expect("nsenter is installed");
+        assert!(output.status.success(), "ip {words}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    pub(crate) fn nets(&self) -> [u32; 3] {
+        self.0.each_ref().map(Child::id)
+    }
+}
+
+impl Drop for Cables {
+    fn drop(&mut self) {
+        for holder in &mut self.0 {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
+    }
 }
 
 /// A port that no test of this process has had. It lies below those that the kernel gives to whoever connects
@@ -305,6 +377,32 @@ pub(crate) fn witnessed(site: &Site, witness: &Witness) -> Both {
     let flags = witness.flags(5000);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     Both::start_with(site, site, &address, &address, &flags)
+}
+
+/// The same on two hosts with networks of their own, and where each is.
+pub(crate) fn cabled(
+    site: &Site,
+    witness: &Witness,
+    lost_after: u64,
+    more: &[&str],
+) -> (Both, Cables) {
+    let cables = Cables::new();
+    let address = format!("{}:{}", Cables::ADDRESSES[1], free_port());
+    let flags = witness.flags(lost_after);
+    let flags: Vec<&str> = flags
+        .iter()
+        .map(String::as_str)
+        .chain(more.iter().copied())
+        .collect();
+    let [a, b, _] = cables.nets().map(|net| Site {
+        net: Some(net),
+        seed: site.seed.clone(),
+        ledger: site.ledger.clone(),
+        command: site.command.clone(),
+        ..*site
+    });
+    let both = Both::start_with(&a, &b, &address, &address, &flags);
+    (both, cables)
 }
 
 pub(crate) const CHANGE: &str = "INSERT INTO t SELECT a+(SELECT max(a) FROM t), b FROM t; UPDATE t SET b = b || 'x' WHERE a % 5 = 0; SELECT count(*) FROM t;";

@@ -1,14 +1,16 @@
 //! An operator has the two sites exchange roles, or takes one out.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::join::Told;
+use crate::join::{Told, alone, flags};
 use crate::sites::*;
+use crate::tree::program;
 
 /// Status, and what the command says.
-fn order(what: &str, of: &Child) -> (Option<i32>, String) {
+pub(crate) fn order(what: &str, of: &Child) -> (Option<i32>, String) {
     let ledger = format!("/proc/{}/root/mnt/ledger", of.id());
     let output = Command::new(pair())
         .args([what, "--ledger", &ledger])
@@ -27,7 +29,7 @@ fn two(site: &Site, dir: &std::path::Path) -> (Told, Told) {
 }
 
 /// The secondary, where another site can join it later.
-fn two_at(address: &str, site: &Site, dir: &std::path::Path) -> (Told, Told) {
+pub(crate) fn two_at(address: &str, site: &Site, dir: &std::path::Path) -> (Told, Told) {
     let door = format!("127.0.0.1:{}", free_port());
     let b = Told::start(site, "secondary", &["--listen", address], dir, "b");
     let to = ["--peer", address, "--listen", door.as_str()];
@@ -84,7 +86,7 @@ fn writes(site: &Child) {
 }
 
 #[test]
-fn several_processes_are_handed_over_and_are_joined_when_one_is_left() {
+fn several_processes_are_handed_over_and_a_site_that_joins_waits_until_one_is_left() {
     let dir = with_table("switch-crew");
     let said = seed("switch-crew-said");
     let site = Site {
@@ -113,11 +115,17 @@ fn several_processes_are_handed_over_and_are_joined_when_one_is_left() {
         let to = ["--peer", address.as_str()];
         Told::start(&site, "join", &to, &said, name)
     };
-    let (status, told) = join("c").end();
-    assert_eq!(status, Some(121), "{told}");
-    assert!(told.contains("has more than one process"), "{told}");
-    assert_eq!(b.ask("alone"), "alone", "{}", b.said());
+    // It waits until one process is left; one that dies meanwhile is in nobody's way.
+    let waits = "waits until the program has one process";
+    let mut c = join("c");
+    b.wait_for(waits);
+    writes(&b.child);
+    c.kill();
+    b.wait_for("did not join");
     let mut d = join("d");
+    b.wait_for_n(waits, 2);
+    assert_eq!(b.ask("waits"), "waits", "{}", b.said());
+    assert_eq!(b.ask("alone"), "alone", "{}", b.said());
     b.wait_for("the other site is back");
     assert_eq!(b.ask("both"), "both");
     assert_eq!(order("detach", &b.child).0, Some(0), "{}", b.said());
@@ -126,6 +134,95 @@ fn several_processes_are_handed_over_and_are_joined_when_one_is_left() {
     for dir in [dir, said] {
         fs::remove_dir_all(dir).expect("clean");
     }
+}
+
+/// It keeps what the one before has set for its process: rights that it gave up, limits.
+#[test]
+fn a_program_that_has_become_another_one_is_joined_and_goes_on_as_what_it_is() {
+    let dir = with_table("switch-became");
+    for path in [dir.clone(), dir.join("x.db")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("a mode");
+    }
+    let witness = Witness::new("switch-became");
+    let rights = if is_root() {
+        "setpriv --reuid 1 --regid 1 --clear-groups --no-new-privs"
+    } else {
+        "setpriv --no-new-privs"
+    };
+    let words = format!("ulimit -c 1234; umask 027; exec {rights} sqlite3 -batch x.db");
+    let site = Site {
+        command: ["/bin/sh".into(), "-c".into(), words].to_vec(),
+        ..sqlite_site(&dir)
+    };
+    let said = witness.flags(2000);
+    let (mut a, door) = alone(&site, &witness, &said);
+    let facts = |site: &Told| {
+        let pid = program(&site.child).into_iter().find(|pid| {
+            fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("sqlite3"))
+        });
+        let pid = pid.expect("it is sqlite3");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+        let names = [
+            "Name:",
+            "Umask:",
+            "Uid:",
+            "Gid:",
+            "Groups:",
+            "CapEff:",
+            "NoNewPrivs:",
+            "Max core",
+        ];
+        let told = status.lines().chain(limits.lines());
+        let wanted = |line: &&str| names.iter().any(|name| line.starts_with(name));
+        told.filter(wanted).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let right = facts(&a);
+    assert!(
+        right.iter().any(|line| line.contains("631808")),
+        "{right:?}"
+    );
+    let to = flags(&said, &["--peer", &door]);
+    let mut c = Told::start(&site, "join", &to, &witness.0, "c");
+    a.wait_for("the other site is back");
+    assert_eq!(a.ask(CHANGE), "400");
+    a.kill();
+    assert_eq!(c.ask_after_loss("SELECT count(*) FROM t;"), "400");
+    assert_eq!(c.ask("PRAGMA integrity_check;"), "ok");
+    assert_eq!(facts(&c), right);
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// Most of the time there is a child.
+#[test]
+fn a_program_whose_processes_come_and_go_is_joined_between_two_of_them() {
+    const GOES: &str = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); (echo $i >>log); done; read q; tail -1 log; wc -l <log";
+    let dir = with_table("switch-goes");
+    let witness = Witness::new("switch-goes");
+    let site = Site {
+        command: ["/bin/sh", "-c", GOES].map(String::from).to_vec(),
+        ..sqlite_site(&dir)
+    };
+    let said = witness.flags(2000);
+    let [first, door] = [0; 2].map(|_| format!("127.0.0.1:{}", free_port()));
+    let listen = flags(&said, &["--listen", &first]);
+    let mut b = Told::start(&site, "secondary", &listen, &witness.0, "b");
+    let to = flags(&said, &["--peer", &first, "--listen", &door]);
+    let mut a = Told::start(&site, "primary", &to, &witness.0, "a");
+    writes(&a.child);
+    b.kill();
+    a.wait_for("this site goes on alone");
+    let join = flags(&said, &["--peer", &door]);
+    let mut c = Told::start(&site, "join", &join, &witness.0, "c");
+    a.wait_for("the other site is back");
+    a.kill();
+    assert_eq!(c.ask("?"), "300", "{}", c.said());
+    assert_eq!(c.line(), "300", "each has written once: {}", c.said());
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
 }
 
 #[test]

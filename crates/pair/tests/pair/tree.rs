@@ -298,6 +298,12 @@ fn processes_that_share_memory_store_in_one_order_on_both_sites() {
     side_by_side(&['A', 'B'], |&lost| {
         let witness = Witness::new(&format!("tree-shared-{lost}"));
         let mut both = witnessed(&site, &witness);
+        // Each takes orders from its start on.
+        let runs = |site: &Child| {
+            let orders = format!("/proc/{}/root/mnt/ledger/control", site.id());
+            Path::new(&orders).exists()
+        };
+        until(|| (runs(&both.a) && runs(&both.b)).then_some(()));
         std::thread::sleep(Duration::from_millis(600));
         let mut said = String::new();
         if lost == 'A' {

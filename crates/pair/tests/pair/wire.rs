@@ -61,6 +61,44 @@ fn announced(name: &str, flags: &[&str]) -> (Vec<String>, String) {
     (all, said)
 }
 
+/// Two hosts that answer to one address would be each other's clients' loss.
+#[test]
+fn the_address_goes_with_a_site_that_is_killed_and_no_sooner() {
+    if !is_root() {
+        return; // networks of their own
+    }
+    let dir = with_table("wire-killed");
+    let flags = |address: &str| ["--hold-acks", "on", "--address", address].map(str::to_owned);
+    side_by_side(&["10.98.0.5/24@v", "fd98::5/64@v"], |address| {
+        let witness = Witness::new(&format!("wire-{}", &address[..4]));
+        let more = flags(address);
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        let (mut both, cables) = cabled(&sqlite_site(&dir), &witness, 2000, &more);
+        let has = |at: usize| {
+            let all = cables.ip(at, "-o address show dev v");
+            all.contains(&address[..address.len() - 2])
+        };
+        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+        assert_eq!([has(0), has(1)], [true, false]);
+        both.a.kill().expect("a child");
+        let deadline = Instant::now() + LIMIT;
+        while [has(0), has(1)] != [false, true] {
+            assert!(
+                Instant::now() < deadline,
+                "{address}: {:?}",
+                [has(0), has(1)]
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // By itself it takes it away as well.
+        drop(both.b.stdin.take());
+        both.wait();
+        assert_eq!([has(0), has(1)], [false, false]);
+        assert_eq!(both.end().b.status.code(), Some(0));
+    });
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 #[test]
 fn a_site_that_takes_the_address_over_announces_it_and_one_that_does_not_is_silent() {
     if !is_root() {

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //!  1. A page that was handed on is handed on again if it differs from what was handed on, by its digest; what the joiner
-//!     has in the end is read back and summed.
+//!     has is read back and summed: while the survivor's program still runs, and what comes later when it stands.
 //!  2. Both logs begin at the event that the survivor stands at.
 //!
 //! Not covered: files (crates/pair), and where a page's digest is equal by accident (128 bits).
@@ -71,6 +71,10 @@ pub struct Given {
 #[derive(Debug, Default)]
 pub struct Handed(HashMap<u64, u128>);
 
+/// Pages of the joiner's process that were read back, by their digests. It stands still, so they are as they were.
+#[derive(Debug, Default)]
+pub struct Known(HashMap<u64, u128>);
+
 /// Pages that have come.
 #[derive(Debug, Default)]
 pub struct Pages(BTreeMap<u64, Box<[u8]>>);
@@ -121,18 +125,20 @@ fn weighed(address: u64, digest: u128) -> u128 {
 }
 
 fn is_zero(page: &[u8]) -> bool {
-    page.iter().all(|byte| *byte == 0)
+    static ZEROS: [u8; PAGE] = [0; PAGE];
+    *page == ZEROS[..page.len()]
 }
 
 impl Handed {
     /// Hands on what is not as it was handed on last. Where the program has pages, and the sum over them, which mean
-    /// something if it was paused.
+    /// something if it was paused. `is_one`: no child shares pages with it, of which a fast read would make copies.
     ///
     /// # Errors
     /// When the program cannot be read, or `put` fails.
     pub fn give(
         &mut self,
         site: &Site,
+        is_one: bool,
         mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<(Vec<Range<u64>>, u128)> {
         let memory = Remote::open(site.pid)?;
@@ -149,7 +155,11 @@ impl Handed {
                 for at in run.clone().step_by(PIECE) {
                     let len = usize::try_from((run.end - at).min(PIECE as u64))
                         .expect("bounded by PIECE");
-                    memory.read_living(at, &mut bytes[..len])?;
+                    if is_one {
+                        memory.read_living(at, &mut bytes[..len])?;
+                    } else {
+                        memory.read_sparse(at, &mut bytes[..len])?;
+                    }
                     sum = sum.wrapping_add(self.give_piece(at, &bytes[..len], &mut put)?);
                 }
                 ranges.push(run);
@@ -398,7 +408,36 @@ impl Site {
         pages.write(&memory, &ranges).map_err(failed)
     }
 
-    /// Joiner: its process, which has `mapped` and `pages`, becomes the survivor's program. `fresh`: what has come since.
+    /// Joiner, whose process has these pages: what is read back of them.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn known(&self, pages: &Pages) -> Result<Known, String> {
+        let failed = |error: io::Error| format!("its memory cannot be read: {error}");
+        let memory = Remote::open(self.pid).map_err(failed)?;
+        let mut known = HashMap::with_capacity(pages.0.len());
+        let mut addresses = pages.0.keys().copied().peekable();
+        let mut bytes = vec![0; PIECE];
+        while let Some(from) = addresses.next() {
+            let mut len = PAGE;
+            while len < PIECE && addresses.next_if_eq(&(from + len as u64)).is_some() {
+                len += PAGE;
+            }
+            // One that the survivor has closed meanwhile has no mapping here.
+            if memory.read_living(from, &mut bytes[..len]).is_err() {
+                continue;
+            }
+            for (index, page) in (0..).zip(bytes[..len].chunks_exact(PAGE)) {
+                if !is_zero(page) {
+                    known.insert(from + index * PAGE as u64, vote128(page));
+                }
+            }
+        }
+        Ok(Known(known))
+    }
+
+    /// Joiner: its process, which has `mapped` and `pages`, becomes the survivor's program. `fresh`: what has come since. All pages,
+    /// which nobody needs any more.
     ///
     /// # Errors
     /// When it does not, and why; then it is nobody, and has to be ended.
@@ -406,9 +445,9 @@ impl Site {
         &self,
         given: &Given,
         mapped: &[u8],
-        mut pages: Pages,
+        (mut pages, mut known): (Pages, Known),
         mut fresh: Pages,
-    ) -> Result<(), String> {
+    ) -> Result<[Pages; 2], String> {
         let failed = |error: io::Error| format!("its memory cannot be written: {error}");
         self.group()
             .memory
@@ -416,12 +455,16 @@ impl Site {
         let memory = Remote::open(self.pid).map_err(failed)?;
         if given.mappings == mapped {
             fresh.write(&memory, &given.ranges).map_err(failed)?;
+            for address in fresh.0.keys() {
+                known.0.remove(address);
+            }
         } else {
+            known.0.clear();
             pages.0.append(&mut fresh.0);
             self.map(&given.mappings, &pages)?;
         }
         pages.clear_stale(&memory, given).map_err(failed)?;
-        if read_back(&memory, given).map_err(failed)? != given.sum {
+        if read_back(&memory, given, &known).map_err(failed)? != given.sum {
             return Err("its memory is not what was sent".into());
         }
         self.group().memory.write(AREA, &given.descriptors);
@@ -431,7 +474,7 @@ impl Site {
         self.group().set64(at!(own 0, next), given.event - 1);
         self.group().set64(at!(own 1, next), given.event - 1);
         self.group().set64(at!(own 1, done), given.event);
-        Ok(())
+        Ok([pages, fresh])
     }
 
     fn obeys(&self, command: u32, arg: u64, what: &str) -> Result<(), String> {
@@ -509,19 +552,29 @@ fn check_layout(mappings: &[u8], own: &[procfs::Mapping]) -> Result<u64, String>
     Ok(stack)
 }
 
-fn read_back(memory: &Remote, given: &Given) -> io::Result<u128> {
+fn read_back(memory: &Remote, given: &Given, known: &Known) -> io::Result<u128> {
     let mut bytes = vec![0; PIECE];
     let mut sum = 0_u128;
     for range in &given.ranges {
-        for at in range.clone().step_by(PIECE) {
-            let len =
-                usize::try_from((range.end - at).min(PIECE as u64)).expect("bounded by PIECE");
+        let mut at = range.start;
+        while at < range.end {
+            if let Some(digest) = known.0.get(&at) {
+                sum = sum.wrapping_add(weighed(at, *digest));
+                at += PAGE as u64;
+                continue;
+            }
+            let most = usize::try_from((range.end - at).min(PIECE as u64));
+            let most = most.expect("bounded by PIECE");
+            let is_new = |len: &usize| !known.0.contains_key(&(at + *len as u64));
+            let more = (PAGE..most).step_by(PAGE).take_while(is_new).count();
+            let len = PAGE * (1 + more);
             memory.read_living(at, &mut bytes[..len])?;
             for (index, page) in (0..).zip(bytes[..len].chunks_exact(PAGE)) {
                 if !is_zero(page) {
                     sum = sum.wrapping_add(weighed(at + index * PAGE as u64, vote128(page)));
                 }
             }
+            at += len as u64;
         }
     }
     Ok(sum)

@@ -39,6 +39,8 @@ const EXEC_SEQ: usize = abi::OFF_UNDO + 8256;
 const TREE: usize = EXEC_SEQ + 8;
 const INHERITS: usize = EXEC_SEQ + 12;
 const CLASSES_AT: usize = EXEC_SEQ + 16;
+const KEPT_AT: usize = LATE + 4;
+const KEPT_BYTES: usize = 3592;
 /// A process that was asked for says its number at once.
 const BIRTH: Duration = Duration::from_secs(20);
 /// A traced process that is asked to stop stands at once.
@@ -150,6 +152,14 @@ impl Site {
     #[must_use]
     pub fn has_become(&self) -> bool {
         self.has_become.load(Ordering::SeqCst)
+    }
+
+    /// The file of the program that it is.
+    ///
+    /// # Errors
+    /// When procfs does not tell.
+    pub fn program_file(&self) -> std::io::Result<std::path::PathBuf> {
+        std::fs::read_link(format!("/proc/{}/exe", self.pid))
     }
 
     /// Lets a process that is ready go.
@@ -383,6 +393,9 @@ impl Site {
         )?;
         self.hand_down(&old, &group);
         group.memory.write(CLASSES_AT, &becoming.classes);
+        let mut kept = vec![0; KEPT_BYTES];
+        old.memory.read(KEPT_AT, &mut kept);
+        group.memory.write(KEPT_AT, &kept);
         group.set32(INHERITS, 1);
         for word in [at!(pdeathsig), at!(pdeathsig_inv)] {
             group.set32(word, old.get32(word));

@@ -62,6 +62,8 @@ fn digest(claim: &Claim) -> u128 {
 pub struct Again<'a> {
     site: &'a Site,
     pid: i32,
+    /// Its memory, by its own reading. It stands still from then on.
+    image: Option<u128>,
 }
 
 impl Drop for Again<'_> {
@@ -120,12 +122,13 @@ impl Site {
         };
         let from = self.group().get64(at!(snapshot_seq));
         let usable = from != 0 && from <= seq && self.group().get32(at!(snapshot_broken)) == 0;
-        let Some(again) = usable.then(|| self.run_again(seq)).flatten() else {
+        let Some(mut again) = usable.then(|| self.run_again(seq)).flatten() else {
             return Ok((look, None));
         };
         look.events = seq - from;
         look.again = self.group().claim(RERUN, seq).as_ref().map(digest);
-        look.image = self.image(RERUN);
+        again.image = self.image(RERUN);
+        look.image = again.image;
         if self.group().get64(at!(own slot, again)) == seq {
             look.program = self.image(slot);
         }
@@ -148,7 +151,11 @@ impl Site {
         let pid = self.group().obeyed(SNAPSHOT, ANSWER)?;
         let pid = i32::try_from(pid).ok().filter(|pid| *pid > 1)?;
         self.group().set_pid(RERUN, pid);
-        let again = Again { site: self, pid };
+        let again = Again {
+            site: self,
+            pid,
+            image: None,
+        };
         let stands = self.group().wait_until(AGAIN_LIMIT, || {
             self.group().phase(RERUN) == phase::PAUSED || procfs::has_ended(pid)
         });
@@ -172,8 +179,8 @@ impl Site {
         if received != Some(0) {
             return Err("it cannot have the state of the re-run".into());
         }
-        let (own, right) = (self.image(slot), self.image(RERUN));
-        if own.is_none() || own != right {
+        let own = self.image(slot);
+        if own.is_none() || own != again.image {
             return Err("its memory is not what was copied".into());
         }
         Ok(pages)
