@@ -5,7 +5,7 @@
    something has come, and the server goes on asking: it is given requests that are made here, and each reply is compared
    with the one that is right. When the order is done who gave it is told so, and the server finds the connection closed.
 
-   What the runtime keeps of messages outside handlers (cc/runtime/carry.c) it is told as by the envelope.
+   What the runtime keeps of messages outside handlers (cc/runtime/provenance.c) it is told as by the envelope.
 
    One line says what was done: "feed: REQUESTS requests, HANDLERS handlers, NANOSECONDS ns". */
 #define _GNU_SOURCE

@@ -52,7 +52,7 @@ __attribute__((noreturn)) static inline void sf_stop(const char *text) { sf_exit
 /* A fault was found. */
 __attribute__((noreturn)) static inline void sf_mismatch(const char *text) { sf_exit(text, 122); }
 
-/* The hardening runtime's end (cc/runtime/carry.c), where the program has one: copies of what has been received, which
+/* The hardening runtime's end (cc/runtime/provenance.c), where the program has one: copies of what has been received, which
    handlers' inputs are compared with, and checksums of what handlers have sent. */
 uint8_t *sf_received_room(size_t length) __attribute__((weak));
 void sf_received(const void *at, size_t length, const uint8_t *copy) __attribute__((weak));

@@ -130,9 +130,9 @@ static bool carry(Function &F) {
     IRBuilder<> B(Call);
     bool IsRealloc = Call->arg_size() == 2;
     Value *To = IsRealloc
-                    ? B.CreateCall(M.getOrInsertFunction("__sf_carry_realloc", Pointer, Pointer, Size),
+                    ? B.CreateCall(M.getOrInsertFunction("__sf_provenance_realloc", Pointer, Pointer, Size),
                                    {Call->getArgOperand(0), Call->getArgOperand(1)})
-                    : B.CreateCall(M.getOrInsertFunction("__sf_carry_move", Pointer, Pointer, Pointer, Size),
+                    : B.CreateCall(M.getOrInsertFunction("__sf_provenance_move", Pointer, Pointer, Pointer, Size),
                                    {Call->getArgOperand(0), Call->getArgOperand(1), B.CreateZExtOrTrunc(Call->getArgOperand(2), Size)});
     if (!Call->getType()->isVoidTy())
       Call->replaceAllUsesWith(To);

@@ -83,7 +83,7 @@ const std::pair<StringLiteral, StringLiteral> Outside[] = {
     {"write", "write"}, {"pwrite", "pwrite"}, {"pwrite64", "pwrite"}, {"send", "send"}, {"sendto", "sendto"},
     {"writev", "writev"}, {"pwritev", "pwritev"}, {"pwritev64", "pwritev"}, {"sendmsg", "sendmsg"}, {"fwrite", "fwrite"},
     {"free", "free"}, {"cfree", "free"}, {"realloc", "realloc"}, {"reallocarray", "reallocarray"},
-    {"malloc_usable_size", "usable"}, {"__sf_carry_move", "carry_move"}, {"__sf_carry_realloc", "carry_realloc"},
+    {"malloc_usable_size", "usable"}, {"__sf_provenance_move", "provenance_move"}, {"__sf_provenance_realloc", "provenance_realloc"},
     {"_ZdlPv", "delete"}, {"_ZdaPv", "delete_array"}, {"_ZdlPvm", "delete_sized"}, {"_ZdaPvm", "delete_array_sized"},
     {"_ZdlPvSt11align_val_t", "delete_aligned"}, {"_ZdaPvSt11align_val_t", "delete_array_aligned"},
     {"_ZdlPvmSt11align_val_t", "delete_sized_aligned"}, {"_ZdaPvmSt11align_val_t", "delete_array_sized_aligned"},

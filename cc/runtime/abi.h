@@ -116,8 +116,8 @@ void __sf_stream(void);
 void __sf_output(const void *bytes, uint64_t length, uint64_t skip); /* of a policy; skip: not this time */
 /* Outside handlers. */
 void __sf_output_outside(const void *bytes, uint64_t length, uint64_t skip);
-void *__sf_carry_move(void *to, const void *from, size_t length);
-void *__sf_carry_realloc(void *old, size_t size);
+void *__sf_provenance_move(void *to, const void *from, size_t length);
+void *__sf_provenance_realloc(void *old, size_t size);
 
 /* Stores. */
 /* Called by inline assembly of the pass, with registers of their own (store.S): __sf_slow8,

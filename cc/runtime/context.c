@@ -58,7 +58,7 @@ static SF_COLD struct sf_context *context_new(void) {
   c->state = sf_state();
   sf_stack_bounds(&c->stack_low, &c->stack_high);
   c->stack_bytes = c->stack_high - c->stack_low;
-  sf_carry_thread(c);
+  sf_provenance_thread(c);
   if (sf_recovers()) {
     __sf_recover.thread();
     __sf_recover.shadow_thread(c);

@@ -162,9 +162,9 @@ void sf_begin_half(struct sf_context *c) {
 
 /* The inputs are handled. Before V ends: a jump from behind it to the beginning finds them so. */
 static inline void take_inputs(struct sf_context *c) {
-  if (unlikely(c->carry != NULL))
+  if (unlikely(c->provenance != NULL))
     for (size_t i = 0; i < c->message_count; i++)
-      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].kind);
+      sf_provenance_taken(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].kind);
 }
 
 /* What leaves, and what is forgotten, when a handler has been validated; or, where that comes later, has run. */

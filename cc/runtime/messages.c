@@ -1,6 +1,6 @@
 /*
  * Inputs and outputs of handlers, and their checksums: I, R7, V 2 and V 3. What is compared before a handler and behind it, with
- * what the kernel gave and takes, is in carry.c.
+ * what the kernel gave and takes, is in provenance.c.
  */
 #include "log.h"
 
@@ -36,7 +36,7 @@ static void input_edge(const void *message, size_t length, enum sf_message_kind 
   struct sf_message *m = &c->messages[c->message_count++];
   *m = (struct sf_message){message, length, crc, kind};
   /* After the checksum, so that this is one of what was received. */
-  while (unlikely(c->carry != NULL) && sf_carry_input(c, message, length, kind))
+  while (unlikely(c->provenance != NULL) && sf_provenance_input(c, message, length, kind))
     m->crc = sf_crc32c(0, message, length);
 }
 
@@ -140,9 +140,9 @@ void sf_commit_outputs(struct sf_context *c) {
     if (p->last)
       keep_crc(c, p->crc);
     if (p->kind == SF_PART_UNKNOWN)
-      sf_carry_unknown(c, p->length);
+      sf_provenance_unknown(c, p->length);
     else if (p->kind == SF_PART_NAMED)
-      sf_carry_output(c, p->bytes, p->length, p->crc);
+      sf_provenance_output(c, p->bytes, p->length, p->crc);
   }
   sf_reset(&c->parts);
 }

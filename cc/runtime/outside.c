@@ -61,9 +61,9 @@ SF_API void *__sf_s_memmove(void *to, const void *from, size_t n) {
   look_outside(from, n);
   WRITES(void *, to, n, memmove(to, from, n), n);
 }
-SF_API void *__sf_s_carry_move(void *to, const void *from, size_t n) {
+SF_API void *__sf_s_provenance_move(void *to, const void *from, size_t n) {
   look_outside(from, n);
-  WRITES(void *, to, n, __sf_carry_move(to, from, n), n);
+  WRITES(void *, to, n, __sf_provenance_move(to, from, n), n);
 }
 SF_API void *__sf_s_memset(void *to, int byte, size_t n) { WRITES(void *, to, n, memset(to, byte, n), n); }
 SF_API void *__sf_s_mempcpy(void *to, const void *from, size_t n) { return (char *)__sf_s_memcpy(to, from, n) + n; }
@@ -319,13 +319,13 @@ SF_API void *__sf_s_realloc(void *p, size_t n) {
   sf_heap_free(p);
   return q;
 }
-SF_API void *__sf_s_carry_realloc(void *p, size_t n) {
+SF_API void *__sf_s_provenance_realloc(void *p, size_t n) {
   if (!sf_is_heap(p))
-    return __sf_carry_realloc(p, n);
+    return __sf_provenance_realloc(p, n);
   uintptr_t from = (uintptr_t)p;
   void *to = __sf_s_realloc(p, n);
   if (to)
-    sf_carry_moved((uintptr_t)to, from, n);
+    sf_provenance_moved((uintptr_t)to, from, n);
   return to;
 }
 SF_API void *__sf_s_reallocarray(void *p, size_t n, size_t size) {

@@ -35,8 +35,8 @@ size_t sf_length(const char *s) {
 
 /* Outside handlers, as a policy has named these functions: nothing is known here that could be carried along. */
 SF_API void __sf_output_outside(const void *bytes, uint64_t length, uint64_t skip) { (void)bytes, (void)length, (void)skip; }
-SF_API void *__sf_carry_move(void *to, const void *from, size_t length) { return memmove(to, from, length); }
-SF_API void *__sf_carry_realloc(void *old, size_t size) { return realloc(old, size); }
+SF_API void *__sf_provenance_move(void *to, const void *from, size_t length) { return memmove(to, from, length); }
+SF_API void *__sf_provenance_realloc(void *old, size_t size) { return realloc(old, size); }
 
 SF_API int sf_run(void) { return 0; }
 

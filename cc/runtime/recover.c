@@ -88,7 +88,7 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   at[n++] = &c->stack_low;
   at[n++] = &c->stack_high;
   at[n++] = &c->stack_bytes;
-  at[n++] = (uint64_t *)&c->carry;
+  at[n++] = (uint64_t *)&c->provenance;
   at[n++] = (uint64_t *)&c->shadow;
   at[n++] = (uint64_t *)&own->entries;
   at[n++] = &own->capacity;

@@ -118,8 +118,8 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   }
   if (unlikely(sf_state()) && !__sf_state.repair())
     return;
-  for (size_t i = 0; i < c->message_count && c->carry; i++)
-    sf_carry_restore(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].crc);
+  for (size_t i = 0; i < c->message_count && c->provenance; i++)
+    sf_provenance_restore(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].crc);
   sf_locks_resolve(c);
   sf_tell(what, name, at, first, second, "retry");
   c->retry++;

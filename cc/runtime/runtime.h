@@ -31,8 +31,8 @@
 /* Checks that the paper's rules do not have (docs/concepts/hardening.md, "Levels: the paper's rules, and what is beyond them").
    --protect=full has all of them; the runtime of --protect=sei is compiled with none (Makefile: LEVELS), so there they cost nothing.
    A sum, to find out what one of them costs. */
-#define SF_INPUTS 1  /* inputs are what was received, and of streams none is handled twice (carry.c) */
-#define SF_OUTPUTS 2 /* what the kernel is handed is what handlers have sent (carry.c) */
+#define SF_INPUTS 1  /* inputs are what was received, and of streams none is handled twice (provenance.c) */
+#define SF_OUTPUTS 2 /* what the kernel is handed is what handlers have sent (provenance.c) */
 #define SF_PLACES 4  /* where it went what is put back, copied, entered in the log or added to a table */
 #define SF_FRAMES 8  /* the bounds of the run's frames are kept twice */
 #define SF_LOCKS 16  /* between V and their release the list of locks has its sum */
@@ -236,7 +236,7 @@ struct sf_context {
 
   struct sf_partner *partner; /* second_core.c: runs the second run */
   uint64_t signals;           /* of the thread, while its partner runs */
-  struct sf_carry *carry; /* carry.c: in programs with the envelope */
+  struct sf_provenance *provenance; /* provenance.c: in programs with the envelope */
   bool of_stream;         /* the input that comes next is one */
   size_t open; /* ranges of loops that are under way */
   struct sf_shadow *shadow;   /* recover.c: a second log */
@@ -322,16 +322,16 @@ void sf_ignore_words(struct sf_context *, uintptr_t at, size_t length);
 /* fail.c: the two lines about a mismatch; action is "retry" or "stopped". */
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
-/* carry.c: messages outside handlers. The first two with c->carry only. */
+/* provenance.c: messages outside handlers. The first two with c->provenance only. */
 /* Whether it had changed and has been put right. */
-bool sf_carry_input(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
-void sf_carry_taken(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
-void sf_carry_output(struct sf_context *, const void *bytes, size_t length, uint32_t crc);
-void sf_carry_unknown(struct sf_context *, size_t length);
-void sf_carry_moved(uintptr_t to, uintptr_t from, size_t length); /* outside handlers, by a function that `carries` names */
+bool sf_provenance_input(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
+void sf_provenance_taken(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
+void sf_provenance_output(struct sf_context *, const void *bytes, size_t length, uint32_t crc);
+void sf_provenance_unknown(struct sf_context *, size_t length);
+void sf_provenance_moved(uintptr_t to, uintptr_t from, size_t length); /* outside handlers, by a function that `carries` names */
 /* Bytes of a message that have changed, from what was received, if that has the message's checksum. */
-void sf_carry_restore(struct sf_context *, const void *message, size_t length, uint32_t crc);
-void sf_carry_thread(struct sf_context *); /* nothing is known any more */
+void sf_provenance_restore(struct sf_context *, const void *message, size_t length, uint32_t crc);
+void sf_provenance_thread(struct sf_context *); /* nothing is known any more */
 
 /* fail.c: what is said of a crash in a run. */
 extern const char sf_crash[];

@@ -51,16 +51,19 @@ fn struck(place: &str, in_run: u8, names: &str) -> Result<(), Failed> {
     Err(String::from_utf8_lossy(&ran.stdout).into_owned().into())
 }
 
-/// Between the receiver's check and a handler, and between a handler and the sender, nothing is kept at sei (cc/tests/carry.c).
+/// Between the receiver's check and a handler, and between a handler and the sender, nothing is kept at sei (cc/tests/provenance.c).
 /// `messages_outside` has the same strikes at full.
 fn nothing_kept_outside() -> Result<(), Failed> {
-    let dir = Bench::get().case_dir("harden-level-carry");
-    let policy = format!("--steadfast-policy={}", source("carry.policy").display());
-    let out = dir.join("carry");
+    let dir = Bench::get().case_dir("harden-level-provenance");
+    let policy = format!(
+        "--steadfast-policy={}",
+        source("provenance.policy").display()
+    );
+    let out = dir.join("provenance");
     build(
         compiler(true, false),
         &["-O2", "--protect=sei", &policy],
-        &[source("carry.c")],
+        &[source("provenance.c")],
         &out,
     )?;
     for mode in ["1", "3", "5", "11"] {

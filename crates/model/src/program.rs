@@ -714,7 +714,7 @@ impl Program {
         }
         b.rule(
             Rule::Once,
-            "sf_carry_input: not handled before",
+            "sf_provenance_input: not handled before",
             Op::Check(Cond::Differ(Cell::Received, Cell::Taken)),
         );
         let begun = b.here();
@@ -814,11 +814,11 @@ impl Program {
         }
         b.checked = true;
         b.step(
-            "sf_carry_taken: which input",
+            "sf_provenance_taken: which input",
             Op::Load(Reg::Way, Cell::Received),
         );
         b.step(
-            "sf_carry_taken: was handled",
+            "sf_provenance_taken: was handled",
             Op::Store(Cell::Taken, Reg::Way),
         );
         let validated = b.here();

@@ -213,7 +213,7 @@ pub(crate) struct Group {
     pub(crate) rpc_sum: u64,
     pub(crate) rpc_ret_inv: i64,
     pub(crate) hand: u32,
-    pub(crate) meeting: u32,
+    pub(crate) alignment: u32,
     pub(crate) held: [[u64; SIGINFO_WORDS]; HAND_MAX],
     pub(crate) attached: [u64; SIGINFO_WORDS],
     pub(crate) attached_to: u64,

@@ -7,7 +7,7 @@ use super::refuse::refused;
 use crate::bench::{Bench, workspace};
 use crate::trial::Trial;
 
-/// What is struck between the receiver's check and a handler, and between a handler and the sender: cc/tests/carry.c.
+/// What is struck between the receiver's check and a handler, and between a handler and the sender: cc/tests/provenance.c.
 fn messages_outside() -> Result<(), Failed> {
     const AGAIN: &str = "an input holds bytes that were not received, or were handled before";
     const STRUCK: [(&str, &str); 13] = [
@@ -25,24 +25,24 @@ fn messages_outside() -> Result<(), Failed> {
         ("12", AGAIN),
         ("13", "an input holds a byte of its line's end"),
     ];
-    let dir = Bench::get().case_dir("harden-carry");
+    let dir = Bench::get().case_dir("harden-provenance");
     let guests = workspace().join("cc/tests");
     let policy = format!(
         "--steadfast-policy={}",
-        guests.join("carry.policy").display()
+        guests.join("provenance.policy").display()
     );
-    let out = dir.join("carry");
+    let out = dir.join("provenance");
     let plain = dir.join("plain");
     let built = compiler(false, false)
         .args(["-O1", "-o"])
         .arg(&plain)
-        .arg(guests.join("carry.c"))
+        .arg(guests.join("provenance.c"))
         .output()?;
     ended(&built, 0, &[], &[])?;
     let right = run(&plain, &[])?;
     let state = format!(
         "--steadfast-policy={}",
-        guests.join("carry-state.policy").display()
+        guests.join("provenance-state.policy").display()
     );
     for flags in [
         &["-O0"][..],
@@ -53,7 +53,7 @@ fn messages_outside() -> Result<(), Failed> {
         let built = compiler(true, false)
             .args(flags)
             .arg(&policy)
-            .arg(guests.join("carry.c"))
+            .arg(guests.join("provenance.c"))
             .arg("-o")
             .arg(&out)
             .output()?;
@@ -75,7 +75,7 @@ fn messages_outside() -> Result<(), Failed> {
     build(
         compiler(true, false),
         &["-O2", "--recover", &policy],
-        &[guests.join("carry.c")],
+        &[guests.join("provenance.c")],
         &out,
     )?;
     for mode in ["1", "8"] {

@@ -537,9 +537,9 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
 	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid) && me.slot == 0) {
-		if (sf_kept_answers(nr, a, &r))
+		if (sf_kernel_answers(nr, a, &r))
 			return r;
-		sf_kept_translate(nr, call);
+		sf_kernel_translate(nr, call);
 	}
 	if (unlikely(app.threads) && me.slot == 0)
 		sf_thread_translate(nr, call);
@@ -581,7 +581,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	brought_signals(nr, a, r);
 	if (unlikely(SF_ROOM_CALL(nr)) && me.slot == 0)
 		sf_room_after(nr, a, r);
-	return sf_kept_result(nr, r);
+	return sf_kernel_result(nr, r);
 }
 
 /* On every replica, after agreement and in log order: state that the agent keeps. */
@@ -653,7 +653,7 @@ s64 sf_fd_name(u64 fd, char *to, u32 room)
 
 static int is_own_group(s32 pid)
 {
-	return pid == 0 || (pid < -1 && -pid == (s32)sf_kept_result(NR_getpgrp, sys0(NR_getpgrp)));
+	return pid == 0 || (pid < -1 && -pid == (s32)sf_kernel_result(NR_getpgrp, sys0(NR_getpgrp)));
 }
 
 /* The kill(2) family with SIGKILL, at anybody. */
@@ -1292,8 +1292,8 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 		ret = whole_call(r, k->nr, ret);
 	if (unlikely(k->nr == NR_shmget) && ret >= 0)
 		sf_domain_made(k->a, ret);
-	if (unlikely(SF_IN_SET(sf_kept_calls, k->nr)) && ret >= 0)
-		sf_kept_note(k->nr, k->a, ret);
+	if (unlikely(SF_IN_SET(sf_kernel_calls, k->nr)) && ret >= 0)
+		sf_kernel_note(k->nr, k->a, ret);
 	if (unlikely(flags & SF_R_SIGNAL))
 		memcpy(&k->info, PAYLOAD + done->aux, sizeof k->info);
 	if (!(flags & SF_R_RESTART)) {

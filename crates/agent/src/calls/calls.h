@@ -52,20 +52,20 @@ int sf_ward_parent(s64 *pid);
 void sf_on_entropy(struct sf_regs *, u64 desc);
 int sf_clock(u32 nr, u64 *a, s64 *ret);
 
-/* kept.c: what the kernel holds for the program */
-void sf_kept_here(void);
-void sf_kept_bequeath(u8 *to);
-void sf_kept_inherit(const u8 *from);
-extern const u64 sf_kept_calls[8];
+/* kernel_state.c: what the kernel holds for the program */
+void sf_kernel_here(void);
+void sf_kernel_bequeath(u8 *to);
+void sf_kernel_inherit(const u8 *from);
+extern const u64 sf_kernel_calls[8];
 #define SF_IN_SET(set, nr) ((set)[(nr) / 64 & 7] >> ((nr) & 63) & 1)
-void sf_kept_note(u32 nr, const u64 a[6], s64 ret);
-s64 sf_kept_restore(void);
-void sf_kept_siginfo(struct sf_siginfo *);
-void sf_kept_delivered(const struct sf_siginfo *);
-int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret);
-void sf_kept_translate(u32 nr, u64 call[7]);
-s64 sf_kept_result(u32 nr, s64 ret);
-s64 sf_kept_join(void);
+void sf_kernel_note(u32 nr, const u64 a[6], s64 ret);
+s64 sf_kernel_restore(void);
+void sf_kernel_siginfo(struct sf_siginfo *);
+void sf_kernel_delivered(const struct sf_siginfo *);
+int sf_kernel_answers(u32 nr, const u64 a[6], s64 *ret);
+void sf_kernel_translate(u32 nr, u64 call[7]);
+s64 sf_kernel_result(u32 nr, s64 ret);
+s64 sf_kernel_join(void);
 
 /* room.c: a limit of the program's own address space */
 void sf_room_before(u64 call[7]);

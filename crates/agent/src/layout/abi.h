@@ -271,7 +271,7 @@ struct sf_pair {
 	uint8_t classes[1024];
 	/* Reads at a place of their own from one exchange to the next; late: the primary waits for what the last one had alone. */
 	uint32_t every, late;
-	/* What the program before this one has set for its process (struct sf_kept, without its timers). */
+	/* What the program before this one has set for its process (struct sf_kernel_state, without its timers). */
 #define SF_PAIR_KEPT 3592u
 	uint8_t kept[SF_PAIR_KEPT];
 };
@@ -473,7 +473,7 @@ struct sf_group {
 	uint64_t rpc_sum; /* of operation and arguments: sf_rpc_sum() */
 	int64_t rpc_ret_inv;
 	uint32_t hand;    /* signals for handlers that the leader has taken and no event has taken from it */
-	uint32_t meeting; /* replicas pause wherever the launcher's nudge finds them computing */
+	uint32_t aligning; /* replicas pause wherever the launcher's nudge finds them computing */
 	/* The leader's hand, for the next one: what is in it, and what was attached to a result last, and to which event's. */
 	uint64_t held[SF_HAND_MAX][SF_SIGINFO_WORDS];
 	uint64_t attached[SF_SIGINFO_WORDS];

@@ -29,8 +29,8 @@ _Static_assert(offsetof(struct sf_tls, flip_rsp) == TLS_FLIP_RSP, "flip.S");
 _Static_assert(offsetof(struct sf_tls, flip_rip) == TLS_FLIP_RIP, "flip.S");
 _Static_assert(offsetof(struct sf_tls, flip_count) == TLS_FLIP_COUNT, "payloads");
 _Static_assert(offsetof(struct sf_tls, flip_after) == TLS_FLIP_AFTER, "payloads");
-_Static_assert(offsetof(struct sf_tls, seek_any) == TLS_SEEK_ANY, "crates/replica/src/supervise/meeting.rs");
-_Static_assert(offsetof(struct sf_tls, seek_less) == TLS_SEEK_LESS, "crates/replica/src/supervise/meeting.rs");
+_Static_assert(offsetof(struct sf_tls, seek_any) == TLS_SEEK_ANY, "crates/replica/src/supervise/alignment.rs");
+_Static_assert(offsetof(struct sf_tls, seek_less) == TLS_SEEK_LESS, "crates/replica/src/supervise/alignment.rs");
 _Static_assert(sizeof(struct sf_tls) == 4096, "a page");
 _Static_assert(offsetof(struct sf_tls, token) == TLS_TOKEN, "gate.S");
 _Static_assert(offsetof(struct sf_tls, selector) == TLS_SELECTOR, "gate.S");
@@ -39,7 +39,7 @@ _Static_assert(offsetof(struct sf_tls, abort) == TLS_ABORT, "gate.S");
 _Static_assert(offsetof(struct sf_tls, ea) == TLS_EA, "crates/replica/src/modules.rs");
 _Static_assert(offsetof(struct sf_tls, scratch) == TLS_SCRATCH, "gate.S");
 _Static_assert(offsetof(struct sf_tls, leaving) == TLS_LEAVING, "gate.S");
-_Static_assert(offsetof(struct sf_tls, budget) == TLS_BUDGET, "crates/replica/src/supervise/meeting.rs");
+_Static_assert(offsetof(struct sf_tls, budget) == TLS_BUDGET, "crates/replica/src/supervise/alignment.rs");
 
 struct sf_guard {
 	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
@@ -57,12 +57,12 @@ struct sf_siginfo {
 };
 _Static_assert(sizeof(struct sf_siginfo) == 8 * SF_SIGINFO_WORDS, "siginfo_t");
 
-/* What the program has asked the kernel to remember about its process (kept.c). */
+/* What the program has asked the kernel to remember about its process (kernel_state.c). */
 #define SF_KEPT_CALLS 32
 #define SF_KEPT_TIMERS 16
 #define SF_KEPT_BYTES 64
-struct sf_kept {
-	struct sf_kept_call {
+struct sf_kernel_state {
+	struct sf_kernel_call {
 		u32 nr;
 		u32 bytes_n;
 		u64 a[5];
@@ -70,7 +70,7 @@ struct sf_kept {
 	} call[SF_KEPT_CALLS];
 	u32 calls;
 	u32 lost; /* calls that found no room */
-	struct sf_kept_timer {
+	struct sf_kernel_timer {
 		s64 interval[2], first[2]; /* seconds and nanoseconds as last set; first is 0: disarmed */
 		u64 value;
 		s32 signo, notify;
@@ -120,7 +120,7 @@ struct sf_spawn {
 	u32 alt_flags, pdeathsig;
 	struct sf_regs regs;
 	struct sf_action action[SF_SIGNALS + 1];
-	struct sf_kept kept;
+	struct sf_kernel_state kept;
 };
 
 /* Equal in all replicas; hashed with the program's memory. */
@@ -137,7 +137,7 @@ struct sf_mirror {
 	 * events are numbered without them, and event 7 of a run is that of the next. */
 	u64 own_events;
 	u64 brk_start, brk_now;
-	struct sf_kept kept;
+	struct sf_kernel_state kept;
 	u64 done_of_call;    /* bytes, of one that was cut short: calls.c, rest_of_call */
 	/* thread.c; of the thread that runs: */
 	u64 clear_tid, robust;
@@ -222,7 +222,7 @@ struct sf_me {
 	u32 own_event; /* that in progress is one of the agent's own */
 	u32 replicas; /* of the group, dead ones too; its own, since a word that all read would be struck for all */
 	u32 fatal; /* a signal that ends the program waits for the next event */
-	u32 seek;  /* instructions left on the way to where another replica stands (meet.c) */
+	u32 seek;  /* instructions left on the way to where another replica stands (align.c) */
 	u32 how;   /* enum sf_seek */
 	u32 hear;  /* ... and once there: an event for signals comes next */
 	u32 heard; /* leader: an epoch comes before it */

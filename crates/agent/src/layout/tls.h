@@ -17,6 +17,6 @@
 #define TLS_LEAVING 104  /* what the way back from a signal expects */
 #define TLS_BUDGET 112 /* passes of planted payloads until the running thread gives way (thread.c) */
 #define TLS_INSIDE 72  /* 1 while the agent runs on its own stack */
-#define TLS_SEEK_ANY 2440 /* any state will do for a payload (meet.c) */
+#define TLS_SEEK_ANY 2440 /* any state will do for a payload (align.c) */
 #define TLS_SEEK_LESS 2448 /* what it compares registers with otherwise */
 #endif

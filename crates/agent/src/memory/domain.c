@@ -22,7 +22,7 @@
  * Threads of a process hand its baton on with their turns; where none of them can run the process gives it (thread.c).
  *
  * A process that computes without a call that may wait, or spins on a plain load, is held up where all its replicas hold
- * the baton, as a thread is (meet.c), and gives it there.
+ * the baton, as a thread is (align.c), and gives it there.
  *
  * A replica that is outvoted takes memory, segments and ticket of another one that holds the same. A follower that has
  * died is made anew from the leader: its turn is ended, or awaited (sf_baton_inherit), and it attaches the segments of its

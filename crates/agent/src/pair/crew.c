@@ -282,7 +282,7 @@ void sf_pair_bequeath(void)
 {
 	for (u64 fd = 0; fd < FDS_MAX; fd++)
 		PAIR->classes[fd] = sf_fd_class[fd] != F_NONE && !sf_closes_on_exec((s64)fd) ? sf_fd_class[fd] : F_NONE;
-	sf_kept_bequeath(PAIR->kept);
+	sf_kernel_bequeath(PAIR->kept);
 	if (me.slot == 0)
 		return;
 	/* The kernel's word for what the program ignores is what the next program hears. */

@@ -1471,7 +1471,7 @@ void sf_pair_init(void)
 			sf_fd_class[fd] = PAIR->classes[fd];
 			sf_line[fd].backlog = 128;
 		}
-		sf_kept_inherit(PAIR->kept);
+		sf_kernel_inherit(PAIR->kept);
 	} else {
 		sf_fd_class[0] = sf_fd_class[1] = sf_fd_class[2] = F_STREAM;
 	}
@@ -1549,7 +1549,7 @@ s64 sf_pair_lead(int asked)
 	sf_pair_reap();
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
-	sf_kept_here();
+	sf_kernel_here();
 	sf_threads_lead();
 	count_pending();
 	for (u64 fd = 0; fd < FDS_MAX; fd++) {

@@ -417,7 +417,7 @@ static s64 begins_anew(const struct sf_transfer *t)
 		me.fake_tsc = sf_tsc();
 		me.tsc_traps = 1;
 	}
-	s64 r = G->options & SF_O_PAIR ? sf_kept_join() : sf_kept_restore();
+	s64 r = G->options & SF_O_PAIR ? sf_kernel_join() : sf_kernel_restore();
 	if (r >= 0 && me.slot == 0)
 		r = sf_wards_adopt();
 	me.readable = (s32)sys1(NR_prctl, 3 /* PR_GET_DUMPABLE */);

@@ -28,7 +28,7 @@ s64 sf_readable(s64 yes);
 int sf_epoch_due(u64 brings);
 void sf_snapshot(void);
 
-/* meet.c: to where another replica stands */
+/* align.c: to where another replica stands */
 void sf_pause_here(struct rt_frame *);
 void sf_step(struct rt_frame *);
 void sf_seek_no_more(struct rt_frame *);

@@ -20,7 +20,7 @@
  *      └──────────────────────┘
  *
  * A program that computes on without an event is brought to one: the launcher has all replicas
- * pause where they are, and come to where one of them stands (meet.c, meeting.rs).
+ * pause where they are, and come to where one of them stands (align.c, alignment.rs).
  *
  * Not covered: replicas that do not come to one place in time (docs/reference/limits-run.md).
  */
@@ -802,7 +802,7 @@ static void restore_sender(struct sf_siginfo *i)
 		i->code = (int16_t)(u16)i->err;
 		i->err = 0;
 	}
-	sf_kept_siginfo(i);
+	sf_kernel_siginfo(i);
 }
 
 /* A call has stored a siginfo for the program. */
@@ -971,7 +971,7 @@ static void build_frame(void *v)
 	b->sp = sp;
 }
 
-/* A fault's handler goes back to the middle of the program's code: the launcher plants nothing there (meeting.rs). */
+/* A fault's handler goes back to the middle of the program's code: the launcher plants nothing there (alignment.rs). */
 static void note_fault(u64 at)
 {
 	for (u32 i = 0; i < G->faults_n && i < SF_FAULTS_MAX; i++)
@@ -1111,7 +1111,7 @@ void sf_deliver(struct sf_regs *r, const struct sf_siginfo *i)
 		sf_die_agreed(r, (u32)i->signo);
 	if (unlikely(app.threads > 1) && !(BIT(i->signo) & FAULTS) && sf_thread_diverts(i))
 		return;
-	sf_kept_delivered(i);
+	sf_kernel_delivered(i);
 	if (app.action[i->signo].handler <= SIG_IGN)
 		return;
 	struct build b = { .r = r, .i = i };
@@ -1413,7 +1413,7 @@ static void on_nudge(struct rt_frame *f)
 	if (me.slot == 0 && me.role == SF_LEADER)
 		sf_wards_look();
 	/* An alarm about an event is for those who have come to it. */
-	if (!inside && (load(&G->meeting) || (load(&G->alarm) && (me.slot == 0 || G->alarm_seq == 0))))
+	if (!inside && (load(&G->aligning) || (load(&G->alarm) && (me.slot == 0 || G->alarm_seq == 0))))
 		sf_pause_here(f);
 	else
 		interrupts_call(m);

@@ -19,7 +19,7 @@
  *     the program looks at it (sf_turn), after a repair as well.
  *  2. With SF_NOBODY running, the registers of the event are those of the last one that ran.
  *
- * A thread that computes without an event is made to give way: replicas meet (meeting.rs), and from then on count how often
+ * A thread that computes without an event is made to give way: replicas meet (alignment.rs), and from then on count how often
  * they come by the payloads that were planted for it. Equal budgets are used up at the same pass. One that only waits for
  * another thread, as what it does behind a turn of the others shows, has a small budget (stretch_ends).
  *
@@ -986,7 +986,7 @@ void sf_threads_asked(void)
 }
 
 /* All replicas have met in the middle of a computation, so that others have their turn, threads or processes, or a signal is
- * heard (meet.c). From here on they count how often they come by the payloads planted there, and find the next such place by
+ * heard (align.c). From here on they count how often they come by the payloads planted there, and find the next such place by
  * themselves. */
 void sf_threads_preempt(struct sf_regs *r)
 {

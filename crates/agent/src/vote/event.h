@@ -54,7 +54,7 @@ INLINE s32 sf_event(struct sf_event *e, struct sf_regs *r, const struct sf_step 
 		if (me.slot == 0 && unlikely(!sf_log_room(e->seq)))
 			goto pause;
 		sf_arrive(e, r);
-		if (unlikely((e->lockstep ? sf_meet_all(e) : sf_meet_leader(e)) != SF_AGREED))
+		if (unlikely((e->lockstep ? sf_rendezvous_all(e) : sf_rendezvous_leader(e)) != SF_AGREED))
 			goto pause;
 		if (me.slot == 0 && s->stands && me.waited && e->lockstep && unlikely(!s->stands(e, r, arg)))
 			goto pause;

@@ -320,7 +320,7 @@ int sf_is_meant(const struct sf_event *e)
 }
 
 /* A snapshot that runs again has the retained log for its peers. */
-static enum sf_meet meet_log(struct sf_event *e)
+static enum sf_rendezvous rendezvous_log(struct sf_event *e)
 {
 	if (e->seq >= G->rerun_until)
 		return SF_RESTART;
@@ -343,10 +343,10 @@ static COLD int leader_acts_log(struct sf_event *e)
 	return r->seq_inv == ~e->seq && r->crc == result_crc(r) && r->agreed == (e->state ^ e->bytes.a);
 }
 
-enum sf_meet sf_meet_all(struct sf_event *e)
+enum sf_rendezvous sf_rendezvous_all(struct sf_event *e)
 {
 	if (unlikely(me.role == SF_RERUN))
-		return meet_log(e);
+		return rendezvous_log(e);
 	u32 others = G->live & ~(1u << me.slot);
 	const u64 ip = CLAIM(me.slot, e->seq)->ip;
 	me.queries = 0;
@@ -401,12 +401,12 @@ static int leader_acted(const struct sf_event *e)
 	}
 }
 
-enum sf_meet sf_meet_leader(struct sf_event *e)
+enum sf_rendezvous sf_rendezvous_leader(struct sf_event *e)
 {
 	if (me.slot == 0)
 		return alarmed(e->seq) ? SF_RESTART : SF_AGREED;
 	if (unlikely(me.role == SF_RERUN))
-		return meet_log(e);
+		return rendezvous_log(e);
 	if (likely(leader_acted(e)))
 		return SF_AGREED;
 	const struct sf_claim_record *o = CLAIM(0, e->seq);

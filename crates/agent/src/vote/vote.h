@@ -8,7 +8,7 @@
 /* log.c: rendezvous */
 int sf_log_room(u64 seq);
 int sf_followers_at(u64 seq, u64 now);
-enum sf_meet { SF_AGREED, SF_RESTART };
+enum sf_rendezvous { SF_AGREED, SF_RESTART };
 struct sf_event {
 	u64 seq;
 	u32 nr;
@@ -22,8 +22,8 @@ struct sf_event {
 void sf_arrive(struct sf_event *, const struct sf_regs *);
 int sf_claim_stands(const struct sf_event *, struct sf_event *now, const struct sf_regs *); /* 0: pause */
 int sf_is_meant(const struct sf_event *); /* 0: pause */
-enum sf_meet sf_meet_all(struct sf_event *);           /* before an effect */
-enum sf_meet sf_meet_leader(struct sf_event *);        /* follower, before a query's result */
+enum sf_rendezvous sf_rendezvous_all(struct sf_event *);           /* before an effect */
+enum sf_rendezvous sf_rendezvous_leader(struct sf_event *);        /* follower, before a query's result */
 s64 sf_call_agreed(const struct sf_event *, const u64 call[7]);
 struct sf_result *sf_result_begin(struct sf_event *, s64 ret);
 void sf_result_bytes(struct sf_result *, const void *, u32 len);

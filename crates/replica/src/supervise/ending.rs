@@ -8,7 +8,7 @@ use steadfast_contract::exit::Verdict;
 use steadfast_contract::plan::{ProgramEnd, ReplicaTime, RunReport, StopReason, Timings};
 use steadfast_sys::{child, descriptor, procfs};
 
-use super::meeting::Meeting;
+use super::alignment::Alignment;
 use super::{News, Supervisor, WATCH, recovery, tree};
 use crate::abi::end;
 use crate::group::{at, id, ns};
@@ -170,7 +170,7 @@ impl Supervisor<'_> {
             self.is_no_ward_any_more();
         }
         self.watch = recovery::Watch::default();
-        self.meeting = Meeting::default();
+        self.alignment = Alignment::default();
     }
 
     /// Ends and reaps every process of the group.

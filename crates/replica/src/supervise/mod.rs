@@ -17,13 +17,14 @@
 //! | `control_block`, `start_up`, `ending` | from shared memory to a group that stands; its end and its report |
 //! | `requests` | what the leader asks for: patches, children, files |
 //! | `forward` | signals to the leader, and stops |
-//! | `meeting` | threads and signals: where replicas take them, at one place |
+//! | `alignment` | threads and signals: where replicas take them, at one place |
 //! | `recovery` | an alarm, from the count to the repaired group |
 //! | `exec` | the leader becomes another program |
 //! | `tree`, `ward`, `offspring` | programs that it starts, protected; whom they belong to |
 //! | `bare` | programs that it starts, unprotected |
 //! | `cpu_limit` | how much of the limits a group takes |
 
+mod alignment;
 mod bare;
 mod control_block;
 mod cpu_limit;
@@ -31,7 +32,6 @@ mod ending;
 mod exec;
 mod forward;
 mod hearing;
-mod meeting;
 mod offspring;
 pub(crate) mod recovery;
 mod refusal;
@@ -51,11 +51,11 @@ use steadfast_fault::ids::CoreId;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::{child, descriptor, procfs, signals};
 
+use self::alignment::Alignment;
 pub(crate) use self::control_block::{control_block, control_block_in};
 use self::cpu_limit::CpuLimit;
 use self::exec::Becoming;
 pub(crate) use self::hearing::{Accounts, Hearing, News};
-use self::meeting::Meeting;
 use self::ward::Ward;
 use crate::abi::{self, end};
 use crate::group::{Group, at};
@@ -136,7 +136,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) stop: Option<StopReason>,
     pub(crate) watch: recovery::Watch,
     pub(crate) exec: Becoming,
-    pub(crate) meeting: Meeting,
+    pub(crate) alignment: Alignment,
     pub(crate) cpu_limit: CpuLimit,
     /// Somebody has killed every replica: that is the program's end.
     pub(crate) killed: bool,
@@ -208,7 +208,7 @@ impl<'a> Supervisor<'a> {
             stop: None,
             watch: recovery::Watch::default(),
             exec: Becoming::default(),
-            meeting: Meeting::default(),
+            alignment: Alignment::default(),
             cpu_limit: CpuLimit::default(),
             killed: false,
             past_events: 0,

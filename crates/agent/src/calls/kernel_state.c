@@ -40,7 +40,7 @@
 	 IN(w, NR_setpriority) | IN(w, NR_sched_setparam) | IN(w, NR_sched_setscheduler) | IN(w, NR_mlockall) | IN(w, NR_munlockall) | \
 	 IN(w, NR_prctl) | IN(w, NR_setrlimit) | IN(w, NR_chroot) | IN(w, NR_timer_create) | IN(w, NR_timer_settime) | \
 	 IN(w, NR_timer_delete) | IN(w, NR_ioprio_set) | IN(w, NR_set_robust_list) | IN(w, NR_prlimit64) | IN(w, NR_sched_setattr))
-const u64 sf_kept_calls[8] = { WORD(0), WORD(1), WORD(2), WORD(3), WORD(4), WORD(5), WORD(6), WORD(7) };
+const u64 sf_kernel_calls[8] = { WORD(0), WORD(1), WORD(2), WORD(3), WORD(4), WORD(5), WORD(6), WORD(7) };
 
 #define K (&app.kept)
 #define REAL_TIMERS 3 /* of setitimer(2), first in the table */
@@ -57,7 +57,7 @@ static int self(u64 pid)
 }
 
 /* What a call shares with those that it replaces: its kind, and what of it. */
-static u64 kind_of_kept(u32 nr, const u64 *a)
+static u64 kind_of_state(u32 nr, const u64 *a)
 {
 	switch (nr) {
 	case NR_prctl:
@@ -90,11 +90,11 @@ static u64 kind_of_kept(u32 nr, const u64 *a)
 	return nr;
 }
 
-static void forget_kept(u64 kind)
+static void forget_state(u64 kind)
 {
 	u32 to = 0;
 	for (u32 i = 0; i < K->calls; i++)
-		if (kind_of_kept(K->call[i].nr, K->call[i].a) != kind)
+		if (kind_of_state(K->call[i].nr, K->call[i].a) != kind)
 			K->call[to++] = K->call[i];
 	for (u32 i = to; i < K->calls; i++)
 		memset(&K->call[i], 0, sizeof K->call[i]);
@@ -103,9 +103,9 @@ static void forget_kept(u64 kind)
 
 /* Notes a call; `from` is the argument that points to `n` bytes, or nowhere. */
 #define NOWHERE 5u
-static void note_kept(u32 nr, const u64 a[5], u32 from, u64 n)
+static void note_state(u32 nr, const u64 a[5], u32 from, u64 n)
 {
-	struct sf_kept_call c;
+	struct sf_kernel_call c;
 	memset(&c, 0, sizeof c);
 	c.nr = nr;
 	for (u32 i = 0; i < 5; i++)
@@ -117,7 +117,7 @@ static void note_kept(u32 nr, const u64 a[5], u32 from, u64 n)
 		}
 		c.bytes_n = (u32)n;
 	}
-	forget_kept(kind_of_kept(nr, c.a));
+	forget_state(kind_of_state(nr, c.a));
 	if (K->calls == SF_KEPT_CALLS) {
 		K->lost++;
 		return;
@@ -136,7 +136,7 @@ static void note_prctl(const u64 a[6])
 			store(&G->pdeathsig, app.pdeathsig);
 		}
 		break;
-	case 15: /* PR_SET_NAME */ note_kept(NR_prctl, b, 1, 16); break;
+	case 15: /* PR_SET_NAME */ note_state(NR_prctl, b, 1, 16); break;
 	case 4:
 	case 8:
 	case 24:
@@ -152,7 +152,7 @@ static void note_prctl(const u64 a[6])
 	case 0x59616d61:
 		/* DUMPABLE, KEEPCAPS, CAPBSET_DROP, SECUREBITS, TIMERSLACK, MCE_KILL, CHILD_SUBREAPER, NO_NEW_PRIVS,
 		 * THP_DISABLE, CAP_AMBIENT, SPECULATION_CTRL, IO_FLUSHER, PTRACER */
-		note_kept(NR_prctl, b, NOWHERE, 0);
+		note_state(NR_prctl, b, NOWHERE, 0);
 		break;
 	}
 }
@@ -184,7 +184,7 @@ static s64 limit_as_exec(void)
 	return sys2(NR_capset, &head, data);
 }
 
-static s64 make_again(const struct sf_kept_call *c)
+static s64 make_again(const struct sf_kernel_call *c)
 {
 	if (c->nr == NR_execve)
 		return limit_as_exec();
@@ -225,7 +225,7 @@ static s64 make_again(const struct sf_kept_call *c)
 
 static void set_timer(u32 i, const s64 interval[2], const s64 first[2])
 {
-	struct sf_kept_timer *t = &K->timer[i];
+	struct sf_kernel_timer *t = &K->timer[i];
 	for (u32 k = 0; k < 2; k++) {
 		t->interval[k] = interval[k];
 		t->first[k] = first[k];
@@ -258,7 +258,7 @@ static void note_timer(const u64 a[6])
 	if (a[1] && sf_user_bytes(&e, a[1], sizeof e) < 0)
 		return;
 	for (u32 i = REAL_TIMERS; i < REAL_TIMERS + SF_KEPT_TIMERS; i++) {
-		struct sf_kept_timer *t = &K->timer[i];
+		struct sf_kernel_timer *t = &K->timer[i];
 		if (t->used)
 			continue;
 		memset(t, 0, sizeof *t);
@@ -284,7 +284,7 @@ static void note_itimer(u32 which, const s64 *v)
 
 /* Time until a timer fires next, if it counts real time and was set `gone` ago; at least 1 ns,
  * since 0 would disarm it. */
-static void left(const struct sf_kept_timer *t, u64 gone, s64 out[2])
+static void left(const struct sf_kernel_timer *t, u64 gone, s64 out[2])
 {
 	/* The unsigned sums hold 584 years. */
 	u64 first = (u64)t->first[0] * SECOND + (u64)t->first[1], every = (u64)t->interval[0] * SECOND + (u64)t->interval[1];
@@ -299,7 +299,7 @@ static void left(const struct sf_kept_timer *t, u64 gone, s64 out[2])
 
 static void arm_again(u32 i)
 {
-	const struct sf_kept_timer *t = &K->timer[i];
+	const struct sf_kernel_timer *t = &K->timer[i];
 	u64 gone = sf_now() - G->timer_set[i];
 	int armed = (t->first[0] | t->first[1]) != 0;
 	s64 spec[4] = { t->interval[0], t->interval[1], t->first[0], t->first[1] };
@@ -329,13 +329,13 @@ static void arm_again(u32 i)
 /* A timer that fires once has fired. */
 static void fired(u32 i)
 {
-	struct sf_kept_timer *t = &K->timer[i];
+	struct sf_kernel_timer *t = &K->timer[i];
 	if (!(t->interval[0] | t->interval[1]))
 		t->first[0] = t->first[1] = 0;
 }
 
 /* Every replica, as it delivers a signal. */
-void sf_kept_delivered(const struct sf_siginfo *i)
+void sf_kernel_delivered(const struct sf_siginfo *i)
 {
 	if (i->signo == SIGALRM && i->code == SI_KERNEL) {
 		fired(0);
@@ -348,7 +348,7 @@ void sf_kept_delivered(const struct sf_siginfo *i)
 
 /* ---- the journal ---- */
 
-/* In every replica, after a call of sf_kept_calls has succeeded and its results are in place. */
+/* In every replica, after a call of sf_kernel_calls has succeeded and its results are in place. */
 /* Timers, and what is heard of them. */
 static void note_timers(u32 nr, const u64 a[6], s64 ret)
 {
@@ -388,8 +388,8 @@ static void note_timers(u32 nr, const u64 a[6], s64 ret)
 static void note_capabilities(const u64 a[6])
 {
 	/* Header and data lie apart: side by side here. */
-	note_kept(NR_capset, a, 0, 8);
-	struct sf_kept_call *c = K->calls ? &K->call[K->calls - 1] : NULL;
+	note_state(NR_capset, a, 0, 8);
+	struct sf_kernel_call *c = K->calls ? &K->call[K->calls - 1] : NULL;
 	if (!c || c->nr != NR_capset)
 		return;
 	const u64 n = *(const u32 *)c->bytes == 0x19980330 /* version 1 */ ? 12 : 24;
@@ -410,57 +410,57 @@ static void note_calls(u32 nr, const u64 a[6])
 	case NR_setresuid:
 	case NR_setresgid:
 	case NR_setfsuid:
-	case NR_setfsgid: note_kept(nr, a, NOWHERE, 0); break;
-	case NR_setgroups: note_kept(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4); break;
+	case NR_setfsgid: note_state(nr, a, NOWHERE, 0); break;
+	case NR_setgroups: note_state(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4); break;
 	case NR_capset: note_capabilities(a); break;
 	case NR_prctl: note_prctl(a); break;
-	case NR_setrlimit: note_kept(nr, a, 1, 16); break;
+	case NR_setrlimit: note_state(nr, a, 1, 16); break;
 	case NR_prlimit64:
 		if (a[2] && self(a[0])) {
 			u64 b[5] = { a[1], a[1], a[2], 0, 0 }; /* the resource is the kind */
-			note_kept(nr, b, 2, 16);
+			note_state(nr, b, 2, 16);
 		}
 		break;
 	case NR_setpriority: /* PRIO_PROCESS */
 		if (a[0] == 0 && self(a[1]))
-			note_kept(nr, a, NOWHERE, 0);
+			note_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_ioprio_set: /* IOPRIO_WHO_PROCESS */
 		if (a[0] == 1 && self(a[1]))
-			note_kept(nr, a, NOWHERE, 0);
+			note_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_sched_setparam:
 		if (self(a[0]))
-			note_kept(nr, a, 1, 4);
+			note_state(nr, a, 1, 4);
 		break;
 	case NR_sched_setscheduler:
 		if (self(a[0]))
-			note_kept(nr, a, 2, 4);
+			note_state(nr, a, 2, 4);
 		break;
 	case NR_sched_setattr:
 		if (self(a[0]))
-			note_kept(nr, a, 1, 48);
+			note_state(nr, a, 1, 48);
 		break;
 	case NR_setpgid:
 		if (self(a[0]))
-			note_kept(nr, a, NOWHERE, 0);
+			note_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_ioctl:
 		if ((u32)a[1] == TIOCSCTTY)
-			note_kept(nr, a, NOWHERE, 0);
+			note_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_personality:
 		if ((u32)a[0] != 0xffffffffu)
-			note_kept(nr, a, NOWHERE, 0);
+			note_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_setsid:
 	case NR_mlockall:
 	case NR_munlockall:
-	case NR_set_robust_list: note_kept(nr, a, NOWHERE, 0); break;
+	case NR_set_robust_list: note_state(nr, a, NOWHERE, 0); break;
 	}
 }
 
-void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
+void sf_kernel_note(u32 nr, const u64 a[6], s64 ret)
 {
 	switch (nr) {
 	case NR_chroot:
@@ -486,7 +486,7 @@ static int bounds_rights(u32 nr, const u64 a[5])
 
 /* A new leader, which has the winner's memory and mirror: the rest of what it should be.
  * Negative: it would have more rights than the program, and must not go on. */
-s64 sf_kept_restore(void)
+s64 sf_kernel_restore(void)
 {
 	if (K->lost)
 		return -ENOSPC;
@@ -506,13 +506,13 @@ s64 sf_kept_restore(void)
 	return 0;
 }
 
-static int by_every_replica(const struct sf_kept_call *c)
+static int by_every_replica(const struct sf_kernel_call *c)
 {
 	return c->nr == NR_execve || sf_calls[c->nr].class == SF_ALL;
 }
 
 /* A secondary that came while the program ran: what every replica sets for its own process. The rest is set when it leads. */
-s64 sf_kept_join(void)
+s64 sf_kernel_join(void)
 {
 	if (K->lost)
 		return -ENOSPC;
@@ -528,7 +528,7 @@ s64 sf_kept_join(void)
 }
 
 /* The secondary of a pair leads: what every replica has called is set here as well, and limits are narrower by now. */
-void sf_kept_here(void)
+void sf_kernel_here(void)
 {
 	for (u32 i = 0; i < K->calls; i++)
 		if (!by_every_replica(&K->call[i]))
@@ -541,19 +541,19 @@ void sf_kept_here(void)
 	sf_die_with_launcher();
 }
 
-_Static_assert(__builtin_offsetof(struct sf_kept, timer) == SF_PAIR_KEPT, "what is bequeathed");
+_Static_assert(__builtin_offsetof(struct sf_kernel_state, timer) == SF_PAIR_KEPT, "what is bequeathed");
 
 /* The next program in a pair has the list: of what an exec leaves as it was, and what made it possible to set that (execve(2)). */
-static int outlives_exec(const struct sf_kept_call *c)
+static int outlives_exec(const struct sf_kernel_call *c)
 {
 	if (c->nr == NR_prctl)
 		return c->a[0] != 4 && c->a[0] != 15; /* DUMPABLE, NAME */
 	return c->nr != NR_set_robust_list && c->nr != NR_mlockall;
 }
 
-void sf_kept_bequeath(u8 *to)
+void sf_kernel_bequeath(u8 *to)
 {
-	static struct sf_kept next;
+	static struct sf_kernel_state next;
 	u32 rights = 0;
 	memset(&next, 0, sizeof next);
 	next.lost = K->lost;
@@ -569,7 +569,7 @@ void sf_kept_bequeath(u8 *to)
 	memcpy(to, &next, SF_PAIR_KEPT);
 }
 
-void sf_kept_inherit(const u8 *from)
+void sf_kernel_inherit(const u8 *from)
 {
 	memcpy(K, from, SF_PAIR_KEPT);
 }
@@ -577,7 +577,7 @@ void sf_kept_inherit(const u8 *from)
 /* ---- the leader's calls ---- */
 
 /* Calls that the agent answers itself. */
-int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret)
+int sf_kernel_answers(u32 nr, const u64 a[6], s64 *ret)
 {
 	switch (nr) {
 	case NR_prctl:
@@ -613,7 +613,7 @@ static void number_in(u64 *pid)
 }
 
 /* Numbers of the program's own process and timers, as the kernel knows them by now. */
-void sf_kept_translate(u32 nr, u64 call[7])
+void sf_kernel_translate(u32 nr, u64 call[7])
 {
 	u64 *a = call + 1;
 	if (nr >= NR_timer_settime && nr <= NR_timer_delete) {
@@ -655,7 +655,7 @@ void sf_kept_translate(u32 nr, u64 call[7])
 	}
 }
 
-s64 sf_kept_result(u32 nr, s64 ret)
+s64 sf_kernel_result(u32 nr, s64 ret)
 {
 	if (likely(!me.renumbered) || ret <= 0)
 		return ret;
@@ -673,7 +673,7 @@ s64 sf_kept_result(u32 nr, s64 ret)
 }
 
 /* ... and the other way, in what the kernel tells of a signal. */
-void sf_kept_siginfo(struct sf_siginfo *i)
+void sf_kernel_siginfo(struct sf_siginfo *i)
 {
 	sf_ward_names(i);
 	if (i->code == SI_TIMER) {

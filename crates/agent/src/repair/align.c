@@ -1,4 +1,4 @@
-/* Meet: replicas that compute come to one place, so that a signal can be delivered there.
+/* State alignment: replicas that compute come to one place, so that a signal can be delivered there.
  *
  *   sf_pause_here ──SEEK──► one instruction after the other, or as fast as it goes to a planted payload
  *         ▲                      │ the state that another replica has sent (recover.c, sf_send)
@@ -6,10 +6,10 @@
  *         └──HEAR──► an event at which signals are delivered (calls.c, sf_more_signals)
  *
  * Who looks for whom, where a payload is planted, and whether memory agrees as well, is the launcher's business
- * (crates/replica/src/supervise/meeting.rs). Here a state is the registers, flags and vector state included.
+ * (crates/replica/src/supervise/alignment.rs). Here a state is the registers, flags and vector state included.
  *
  * Invariants
- *  1. Outside a meeting nobody seeks: whoever a left payload leads here passes on.
+ *  1. Outside an alignment nobody seeks: whoever a left payload leads here passes on.
  *  2. Who steps stops doing so at an event.
  */
 #include "agent.h"
@@ -46,7 +46,7 @@ static int words_agree(void)
 	return 1;
 }
 
-/* The words that a payload compares with (meeting.rs, `payload`). */
+/* The words that a payload compares with (alignment.rs, `payload`). */
 static void seek_freely(void)
 {
 	const u64 *want = (const u64 *)&TRANSFER->regs;
@@ -169,7 +169,7 @@ int sf_steps_on(struct rt_frame *f)
 void sf_step(struct rt_frame *f)
 {
 	struct sigcontext *m = &f->uc.mc;
-	if (unlikely(!load(&G->meeting))) { /* it has been given up */
+	if (unlikely(!load(&G->aligning))) { /* it has been given up */
 		sf_seek_no_more(f);
 		return;
 	}
@@ -193,7 +193,7 @@ void sf_found(struct sf_regs *r, u64 payload)
 	static u8 fp[16384] __attribute__((aligned(64)));
 	const u64 behind = r->rip;
 	me.regs = r;
-	if (unlikely(!load(&G->meeting)))
+	if (unlikely(!load(&G->aligning)))
 		seek_no_more();
 	if (!tls.seek || payload != SEEK_WORDS->payload || sf_fp_bytes() > sizeof fp)
 		return;

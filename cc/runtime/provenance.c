@@ -56,7 +56,7 @@ struct output {
   uint32_t next;     /* of the same bucket, or of the free ones; index + 1, 0: none */
 };
 
-struct sf_carry {
+struct sf_provenance {
   size_t received_count;
   struct received received[RECEIVED_MAX]; /* oldest first */
   size_t copies_used;
@@ -74,7 +74,7 @@ struct sf_carry {
 /* Of cc/envelope/wrap.c. */
 extern const int sf_envelope_linked __attribute__((weak));
 
-/* What came to this thread before it had a carry: the latest readings, and how much there was before these. */
+/* What came to this thread before it had a provenance: the latest readings, and how much there was before these. */
 #define EARLY_MAX 4
 static __thread struct {
   struct sf_span latest[EARLY_MAX];
@@ -82,37 +82,37 @@ static __thread struct {
   uint64_t before;
 } early __attribute__((tls_model("initial-exec")));
 
-static void add(struct sf_carry *, struct received);
-static void forget(struct sf_carry *, uintptr_t low, uintptr_t high);
+static void add(struct sf_provenance *, struct received);
+static void forget(struct sf_provenance *, uintptr_t low, uintptr_t high);
 
-static struct sf_carry *carry_of(struct sf_context *c) {
-  if (unlikely(!c->carry)) {
+static struct sf_provenance *provenance_of(struct sf_context *c) {
+  if (unlikely(!c->provenance)) {
     if (!(SF_CHECKED(INPUTS) || SF_CHECKED(OUTPUTS)) || &sf_envelope_linked == NULL)
       return NULL;
-    c->carry = sf_map(sizeof *c->carry);
-    c->carry->forgotten = early.before;
+    c->provenance = sf_map(sizeof *c->provenance);
+    c->provenance->forgotten = early.before;
     for (size_t i = 0; i < early.count; i++) {
-      forget(c->carry, early.latest[i].at, early.latest[i].at + early.latest[i].length);
-      add(c->carry, (struct received){early.latest[i].at, early.latest[i].length, NULL});
+      forget(c->provenance, early.latest[i].at, early.latest[i].at + early.latest[i].length);
+      add(c->provenance, (struct received){early.latest[i].at, early.latest[i].length, NULL});
     }
     early.count = early.before = 0;
     if (c->shadow)
       __sf_recover.shadow_places(c);
   }
-  return c->carry;
+  return c->provenance;
 }
 
-void sf_carry_thread(struct sf_context *c) {
-  if (c->carry)
-    sf_unmap(c->carry, sizeof *c->carry);
-  c->carry = NULL;
+void sf_provenance_thread(struct sf_context *c) {
+  if (c->provenance)
+    sf_unmap(c->provenance, sizeof *c->provenance);
+  c->provenance = NULL;
   if (c->shadow)
     __sf_recover.shadow_places(c);
 }
 
 /* Inputs. */
 
-static void drop_carry(struct sf_carry *k, size_t index) {
+static void drop_provenance(struct sf_provenance *k, size_t index) {
   k->received_count--;
   for (size_t i = index; i < k->received_count; i++)
     k->received[i] = k->received[i + 1];
@@ -121,7 +121,7 @@ static void drop_carry(struct sf_carry *k, size_t index) {
 /* Where the copy of what lies `by` bytes further on is. */
 static inline const uint8_t *copy_at(const struct received *r, size_t by) { return r->copy ? r->copy + by : NULL; }
 
-static void add(struct sf_carry *k, struct received r) {
+static void add(struct sf_provenance *k, struct received r) {
   struct received *last = &k->received[k->received_count - 1];
   if (k->received_count && last->at + last->length == r.at && !last->copy == !r.copy && (!r.copy || last->copy + last->length == r.copy)) {
     last->length += r.length;
@@ -129,13 +129,13 @@ static void add(struct sf_carry *k, struct received r) {
   }
   if (k->received_count == RECEIVED_MAX) {
     k->forgotten += k->received[0].length;
-    drop_carry(k, 0);
+    drop_provenance(k, 0);
   }
   k->received[k->received_count++] = r;
 }
 
 /* Other bytes are at [low, high) from here on. What is known before and behind them stays. */
-static void forget(struct sf_carry *k, uintptr_t low, uintptr_t high) {
+static void forget(struct sf_provenance *k, uintptr_t low, uintptr_t high) {
   for (size_t i = k->received_count; i-- > 0;) {
     struct received *r = &k->received[i], whole = *r;
     uintptr_t end = whole.at + whole.length;
@@ -150,14 +150,14 @@ static void forget(struct sf_carry *k, uintptr_t low, uintptr_t high) {
     } else if (end > high) {
       *r = (struct received){high, end - high, copy_at(&whole, high - whole.at)};
     } else {
-      drop_carry(k, i);
+      drop_provenance(k, i);
     }
   }
 }
 
 /* Room for the copy of a frame, in which it is then checked; nothing in programs without handlers. */
 SF_API uint8_t *sf_received_room(size_t length) {
-  struct sf_carry *k = SF_CHECKED(INPUTS) && length <= COPIES ? carry_of(sf_context()) : NULL;
+  struct sf_provenance *k = SF_CHECKED(INPUTS) && length <= COPIES ? provenance_of(sf_context()) : NULL;
   if (!k)
     return NULL;
   if (k->copies_used + length > COPIES)
@@ -172,7 +172,7 @@ SF_API uint8_t *sf_received_room(size_t length) {
 
 /* The bytes at `at` are those of a frame whose copy has been checked. */
 SF_API void sf_received(const void *at, size_t length, const uint8_t *copy) {
-  struct sf_carry *k = carry_of(sf_context());
+  struct sf_provenance *k = provenance_of(sf_context());
   for (size_t i = 0; sf_recovers() && copy && i < length; i++) {
     uint8_t own = ((const uint8_t *)at)[i], *third = k->thirds + (copy - k->copies) + i;
     *third = own;
@@ -188,7 +188,7 @@ SF_API void sf_received_unknown(const void *at, size_t length) {
   struct sf_context *c = __sf_own;
   if (!SF_CHECKED(INPUTS) || !length)
     return;
-  if (!c || !c->carry) {
+  if (!c || !c->provenance) {
     size_t i = 0;
     while (i < early.count && early.latest[i].at != (uintptr_t)at)
       i++;
@@ -204,19 +204,19 @@ SF_API void sf_received_unknown(const void *at, size_t length) {
     early.latest[i] = (struct sf_span){(uintptr_t)at, length};
     return;
   }
-  forget(c->carry, (uintptr_t)at, (uintptr_t)at + length);
-  add(c->carry, (struct received){(uintptr_t)at, length, NULL});
+  forget(c->provenance, (uintptr_t)at, (uintptr_t)at + length);
+  add(c->provenance, (struct received){(uintptr_t)at, length, NULL});
 }
 
 /* A connection has ended: its buffers are anybody's, and what lies there may change. */
 SF_API void sf_received_none(void) {
   struct sf_context *c = __sf_own;
-  for (size_t i = 0; c && c->carry && i < c->carry->received_count; i++)
-    c->carry->received[i].copy = NULL;
+  for (size_t i = 0; c && c->provenance && i < c->provenance->received_count; i++)
+    c->provenance->received[i].copy = NULL;
 }
 
 /* What is known about [from, from + length) holds at `to`, and no longer where it was; what was known about that is past. */
-static void follow(struct sf_carry *k, uintptr_t to, uintptr_t from, size_t length) {
+static void follow(struct sf_provenance *k, uintptr_t to, uintptr_t from, size_t length) {
   struct received moved[RECEIVED_MAX];
   size_t count = 0;
   for (size_t i = 0; i < k->received_count; i++) {
@@ -231,35 +231,35 @@ static void follow(struct sf_carry *k, uintptr_t to, uintptr_t from, size_t leng
     add(k, moved[i]);
 }
 
-/* What moves before there is a carry is not followed, but counted. */
-static struct sf_carry *known(size_t length) {
+/* What moves before there is a provenance is not followed, but counted. */
+static struct sf_provenance *known(size_t length) {
   struct sf_context *c = __sf_own;
-  if (unlikely(early.count != 0) && (!c || !c->carry))
+  if (unlikely(early.count != 0) && (!c || !c->provenance))
     early.before += length;
-  return c && c->carry && c->carry->received_count && __sf_tls.phase == SF_OUTSIDE ? c->carry : NULL;
+  return c && c->provenance && c->provenance->received_count && __sf_tls.phase == SF_OUTSIDE ? c->provenance : NULL;
 }
 
 extern void *memmove(void *, const void *, size_t);
 extern void *realloc(void *, size_t);
 
-void sf_carry_moved(uintptr_t to, uintptr_t from, size_t length) {
-  struct sf_carry *k = known(length);
+void sf_provenance_moved(uintptr_t to, uintptr_t from, size_t length) {
+  struct sf_provenance *k = known(length);
   if (unlikely(k != NULL) && length && to != from)
     follow(k, to, from, length);
 }
 
 /* memcpy and memmove of functions that `carries` names, outside handlers. */
-SF_API void *__sf_carry_move(void *to, const void *from, size_t length) {
+SF_API void *__sf_provenance_move(void *to, const void *from, size_t length) {
   memmove(to, from, length);
-  sf_carry_moved((uintptr_t)to, (uintptr_t)from, length);
+  sf_provenance_moved((uintptr_t)to, (uintptr_t)from, length);
   return to;
 }
 
-SF_API void *__sf_carry_realloc(void *old, size_t size) {
+SF_API void *__sf_provenance_realloc(void *old, size_t size) {
   uintptr_t from = (uintptr_t)old;
   void *at = realloc(old, size);
   if (at && from)
-    sf_carry_moved((uintptr_t)at, from, size);
+    sf_provenance_moved((uintptr_t)at, from, size);
   return at;
 }
 
@@ -269,7 +269,7 @@ struct difference {
 };
 
 /* Programs that recover look a second time, since a fault may have struck the looking: what then is right was right. */
-static SF_COLD void found_carry(const struct difference *d, bool not_again) {
+static SF_COLD void found_provenance(const struct difference *d, bool not_again) {
   if (not_again)
     sf_tell_held(d->what, ", but not when looked at again");
   else
@@ -277,7 +277,7 @@ static SF_COLD void found_carry(const struct difference *d, bool not_again) {
 }
 
 /* Of [begin, end), how much has been received and not been handled. Spans do not overlap. */
-static size_t there(const struct sf_carry *k, uintptr_t begin, uintptr_t end) {
+static size_t there(const struct sf_provenance *k, uintptr_t begin, uintptr_t end) {
   size_t bytes = 0;
   for (size_t i = 0; i < k->received_count; i++) {
     const struct received *r = &k->received[i];
@@ -291,7 +291,7 @@ static size_t there(const struct sf_carry *k, uintptr_t begin, uintptr_t end) {
    put a zero, was the end of a line. Of a stream: and nothing of it was handled before. */
 static __attribute__((noinline)) bool input_differs(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind,
                                                     struct difference *d) {
-  struct sf_carry *k = c->carry;
+  struct sf_provenance *k = c->provenance;
   uintptr_t begin = (uintptr_t)message, end = begin + length;
   for (size_t i = 0; i < k->received_count; i++) {
     const struct received *r = &k->received[i];
@@ -318,7 +318,7 @@ static __attribute__((noinline)) bool input_differs(struct sf_context *c, const 
 
 /* By two of three. More than a bit, or one in the next messages again, are the program's doing: it writes where it receives. */
 static SF_COLD bool mend_input(struct sf_context *c, uintptr_t begin, uintptr_t end) {
-  struct sf_carry *k = c->carry;
+  struct sf_provenance *k = c->provenance;
   unsigned bits = 0;
   if (k->mended && c->event != k->mended && c->event - k->mended < SF_IDLE)
     return false;
@@ -340,7 +340,7 @@ static SF_COLD bool mend_input(struct sf_context *c, uintptr_t begin, uintptr_t 
   return true;
 }
 
-bool sf_carry_input(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind) {
+bool sf_provenance_input(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind) {
   struct difference d, again;
   if (unlikely(input_differs(c, message, length, kind, &d))) {
     bool stays = !sf_recovers() || input_differs(c, message, length, kind, &again);
@@ -349,14 +349,14 @@ bool sf_carry_input(struct sf_context *c, const void *message, size_t length, en
       sf_tell_held(d.what, ", and not in two of three places");
       return true;
     }
-    found_carry(&d, !stays);
+    found_provenance(&d, !stays);
   }
   c->of_stream = false;
   return false;
 }
 
-void sf_carry_restore(struct sf_context *c, const void *message, size_t length, uint32_t crc) {
-  struct sf_carry *k = c->carry;
+void sf_provenance_restore(struct sf_context *c, const void *message, size_t length, uint32_t crc) {
+  struct sf_provenance *k = c->provenance;
   uintptr_t begin = (uintptr_t)message;
   for (size_t i = 0; i < k->received_count; i++) {
     const struct received *r = &k->received[i];
@@ -372,7 +372,7 @@ void sf_carry_restore(struct sf_context *c, const void *message, size_t length, 
 
 /* The end of a line of which the program has taken the first byte for its zero: behind that, or behind the line feed that
    follows a carriage return. */
-static uintptr_t line_end(const struct sf_carry *k, uintptr_t end) {
+static uintptr_t line_end(const struct sf_provenance *k, uintptr_t end) {
   for (size_t i = 0, bytes = 0; i < k->received_count && bytes < 2; i++) {
     const struct received *r = &k->received[i];
     if (end - r->at >= r->length)
@@ -389,8 +389,8 @@ static uintptr_t line_end(const struct sf_carry *k, uintptr_t end) {
 }
 
 /* Handled. Streams are taken from their beginning to their end: what lies before, in the same frame, is past as well. */
-void sf_carry_taken(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind) {
-  struct sf_carry *k = c->carry;
+void sf_provenance_taken(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind) {
+  struct sf_provenance *k = c->provenance;
   uintptr_t begin = (uintptr_t)message, end = begin + length;
   if (c->handler->flags & SF_HANDLER_STREAM) {
     size_t unknown = length - there(k, begin, end);
@@ -404,7 +404,7 @@ void sf_carry_taken(struct sf_context *c, const void *message, size_t length, en
     if (r->at >= end || high <= begin)
       continue;
     if (high <= end)
-      drop_carry(k, i);
+      drop_provenance(k, i);
     else
       *r = (struct received){end, high - end, copy_at(r, end - r->at)};
   }
@@ -412,9 +412,9 @@ void sf_carry_taken(struct sf_context *c, const void *message, size_t length, en
 
 /* Outputs. */
 
-static uint32_t *bucket_of(struct sf_carry *k, uintptr_t end) { return &k->buckets[sf_mix(end, 0) % OUTPUTS_MAX]; }
+static uint32_t *bucket_of(struct sf_provenance *k, uintptr_t end) { return &k->buckets[sf_mix(end, 0) % OUTPUTS_MAX]; }
 
-static void take_out_carry(struct sf_carry *k, struct output *o) {
+static void take_out_provenance(struct sf_provenance *k, struct output *o) {
   uint32_t index = (uint32_t)(o - k->outputs) + 1;
   for (uint32_t *at = bucket_of(k, o->end); *at; at = &k->outputs[*at - 1].next)
     if (*at == index) {
@@ -426,16 +426,16 @@ static void take_out_carry(struct sf_carry *k, struct output *o) {
     }
 }
 
-void sf_carry_unknown(struct sf_context *c, size_t length) {
-  struct sf_carry *k = SF_CHECKED(OUTPUTS) ? carry_of(c) : NULL;
+void sf_provenance_unknown(struct sf_context *c, size_t length) {
+  struct sf_provenance *k = SF_CHECKED(OUTPUTS) ? provenance_of(c) : NULL;
   if (!k)
     return;
   k->announced = true;
   k->unknown += length;
 }
 
-void sf_carry_output(struct sf_context *c, const void *bytes, size_t length, uint32_t crc) {
-  struct sf_carry *k = SF_CHECKED(OUTPUTS) ? carry_of(c) : NULL;
+void sf_provenance_output(struct sf_context *c, const void *bytes, size_t length, uint32_t crc) {
+  struct sf_provenance *k = SF_CHECKED(OUTPUTS) ? provenance_of(c) : NULL;
   if (!k || !length)
     return;
   k->announced = true;
@@ -453,7 +453,7 @@ void sf_carry_output(struct sf_context *c, const void *bytes, size_t length, uin
   if (unlikely(!k->spare && k->used == OUTPUTS_MAX)) {
     struct output *oldest = &k->outputs[k->clock++ % OUTPUTS_MAX];
     k->unknown += (oldest->end - oldest->begin) * oldest->times;
-    take_out_carry(k, oldest);
+    take_out_provenance(k, oldest);
   }
   uint32_t index = k->spare;
   if (index)
@@ -471,7 +471,7 @@ struct part {
   size_t length;
 };
 
-static struct output *announced(struct sf_carry *k, const struct part *p, bool compare) {
+static struct output *announced(struct sf_provenance *k, const struct part *p, bool compare) {
   uintptr_t base = (uintptr_t)p->base, end = base + p->length;
   for (uint32_t at = *bucket_of(k, end); at; at = k->outputs[at - 1].next) {
     struct output *o = &k->outputs[at - 1];
@@ -486,14 +486,14 @@ static struct output *announced(struct sf_carry *k, const struct part *p, bool c
 
 static __attribute__((noinline)) bool outputs_differ(struct sf_context *c, const struct part *parts, size_t count, size_t bytes,
                                                      struct difference *d) {
-  uint64_t unknown = 0, allowed = c->carry->unknown;
+  uint64_t unknown = 0, allowed = c->provenance->unknown;
   for (size_t i = 0; i < count && bytes; i++) {
     if (!parts[i].length)
       continue;
-    if (unlikely(!announced(c->carry, &parts[i], true))) {
+    if (unlikely(!announced(c->provenance, &parts[i], true))) {
       unknown += parts[i].length;
       if (unknown > allowed)
-        return *d = (struct difference){announced(c->carry, &parts[i], false)
+        return *d = (struct difference){announced(c->provenance, &parts[i], false)
                                             ? "an output has changed after its handler"
                                             : "bytes leave that no handler has sent (or a copy of them: name who is given it)",
                                         (uint64_t)parts[i].base, parts[i].length, allowed},
@@ -509,21 +509,21 @@ static __attribute__((noinline)) bool outputs_differ(struct sf_context *c, const
 SF_API void sf_outputs_leave(const struct part *parts, size_t count, size_t bytes) {
   struct sf_context *c = __sf_own;
   struct difference d, again;
-  if (c && c->carry && c->carry->announced && unlikely(outputs_differ(c, parts, count, bytes, &d)))
-    found_carry(&d, sf_recovers() && !outputs_differ(c, parts, count, bytes, &again));
+  if (c && c->provenance && c->provenance->announced && unlikely(outputs_differ(c, parts, count, bytes, &d)))
+    found_provenance(&d, sf_recovers() && !outputs_differ(c, parts, count, bytes, &again));
 }
 
 /* So many bytes of them have left. */
 SF_API void sf_outputs_left(const struct part *parts, size_t count, size_t bytes) {
   struct sf_context *c = __sf_own;
-  if (!c || !c->carry || !c->carry->announced)
+  if (!c || !c->provenance || !c->provenance->announced)
     return;
-  struct sf_carry *k = c->carry;
+  struct sf_provenance *k = c->provenance;
   for (size_t i = 0; i < count && bytes; i++) {
     size_t left = parts[i].length < bytes ? parts[i].length : bytes;
     struct output *o = left ? announced(k, &parts[i], false) : NULL;
     if (o && left == parts[i].length && --o->times == 0)
-      take_out_carry(k, o);
+      take_out_provenance(k, o);
     else if (!o)
       k->unknown -= left < k->unknown ? left : k->unknown;
     bytes -= left;
@@ -536,7 +536,7 @@ SF_API void __sf_output_outside(const void *bytes, uint64_t length, uint64_t ski
     return;
   struct sf_context *c = sf_context();
   if (skip || __sf_tls.phase != SF_OUTSIDE)
-    sf_carry_unknown(c, length);
+    sf_provenance_unknown(c, length);
   else
-    sf_carry_output(c, bytes, length, sf_crc32c(0, bytes, length));
+    sf_provenance_output(c, bytes, length, sf_crc32c(0, bytes, length));
 }

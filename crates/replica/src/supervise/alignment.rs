@@ -1,4 +1,4 @@
-//! Meeting: a handled signal waits, or another thread, and the program computes on without an event.
+//! State alignment: a handled signal waits, or another thread, and the program computes on without an event.
 //!
 //! ```text
 //!   the leader holds a signal, or burns CPU time while another thread could run, and has not moved for a while
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const PATIENCE_COUNTED: Duration = Duration::from_millis(150);
 /// Attempts that fail are at most so far apart.
 const PATIENCE_MAX: Duration = Duration::from_secs(10);
-/// A meeting holds everybody up, for as long as it takes to read all memory at least: the program computes on for so
+/// An alignment holds everybody up, for as long as it takes to read all memory at least: the program computes on for so
 /// many times as long before the next one. Costs a tenth at most where a timer goes off all the time. What somebody who
 /// is behind runs meanwhile does not count: he would have to run it before the next event anyway, if not as slowly.
 const SPACING: u32 = 10;
@@ -62,7 +62,7 @@ const PROPORTION: i64 = 3;
 /// Who is known to be behind runs on freely until what is left takes less than this; these passes are looked at one by one,
 /// which takes up to a hundred times as long.
 const CLOSE_MS: i64 = 3;
-/// CPU time that a thread has without an event before it is made to give way: with what a meeting takes less than 100 ms
+/// CPU time that a thread has without an event before it is made to give way: with what an alignment takes less than 100 ms
 /// where replicas have cores of their own.
 const SHARE: Duration = Duration::from_millis(40);
 /// One that has hardly run since the last look is looked at so much later: with SHARE that is 100 ms, and an idle server costs
@@ -111,7 +111,7 @@ struct Distance {
 
 /// What is remembered between looks.
 #[derive(Debug, Default)]
-pub(crate) struct Meeting {
+pub(crate) struct Alignment {
     /// The event before which a signal waits, and since when.
     waits: Option<(u64, Instant)>,
     /// Attempts since one came about.
@@ -143,8 +143,8 @@ pub(crate) struct Meeting {
     strays: u32,
 }
 
-impl Meeting {
-    /// Whether others wait for their turn: then a meeting has its time.
+impl Alignment {
+    /// Whether others wait for their turn: then an alignment has its time.
     fn is_for_others(&self) -> bool {
         self.deadline.is_some()
     }
@@ -153,8 +153,8 @@ impl Meeting {
 impl Supervisor<'_> {
     /// Has the replicas meet if a signal has waited for long enough. Says when to look again at the latest.
     pub(crate) fn look_for_a_waiting_signal(&mut self) -> Duration {
-        if self.meeting.strays > 0 {
-            self.meeting.strays -= 1;
+        if self.alignment.strays > 0 {
+            self.alignment.strays -= 1;
             self.send_on();
         }
         if self.group.get32(at!(alarm)) != alarm::QUIET {
@@ -164,12 +164,12 @@ impl Supervisor<'_> {
         // What processes share is of one moment only where it is this one's turn at every index.
         let turn = !self.shares_memory() || self.has_its_turn();
         if self.group.get32(at!(hand)) == 0 || !turn {
-            self.meeting.waits = None;
+            self.alignment.waits = None;
             return Duration::MAX;
         }
-        let since = match self.meeting.waits {
+        let since = match self.alignment.waits {
             Some((at, since)) if at == place => since,
-            _ => self.meeting.waits.insert((place, Instant::now())).1,
+            _ => self.alignment.waits.insert((place, Instant::now())).1,
         };
         let patience = if self.counts() {
             PATIENCE_COUNTED
@@ -177,7 +177,7 @@ impl Supervisor<'_> {
             PATIENCE
         };
         let due = self
-            .meeting
+            .alignment
             .not_before
             .map_or(since + patience, |earliest| earliest.max(since + patience));
         let now = Instant::now();
@@ -185,13 +185,13 @@ impl Supervisor<'_> {
             return due - now;
         }
         let met = self.meet();
-        self.meeting.failed = if met { 0 } else { self.meeting.failed + 1 };
-        let pause = (PATIENCE * 2_u32.saturating_pow(self.meeting.failed)).min(PATIENCE_MAX);
-        let ran = std::mem::take(&mut self.meeting.ran);
-        self.meeting.not_before =
+        self.alignment.failed = if met { 0 } else { self.alignment.failed + 1 };
+        let pause = (PATIENCE * 2_u32.saturating_pow(self.alignment.failed)).min(PATIENCE_MAX);
+        let ran = std::mem::take(&mut self.alignment.ran);
+        self.alignment.not_before =
             Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
-        self.meeting.waits = None;
-        self.meeting.computes = None;
+        self.alignment.waits = None;
+        self.alignment.computes = None;
         PATIENCE
     }
 
@@ -204,23 +204,23 @@ impl Supervisor<'_> {
             || self.group.get32(at!(alarm)) != alarm::QUIET
             || self.shares_memory() && !self.has_its_turn()
         {
-            self.meeting.computes = None;
+            self.alignment.computes = None;
             return Duration::MAX;
         }
         let place = self.group.get64(at!(own 0, next));
         // One that has come to an event waits for the others there: who does not come hangs (pace.rs).
         if (1..self.replicas.len()).any(|r| self.group.get64(at!(own r, next)) != place) {
-            self.meeting.computes = None;
+            self.alignment.computes = None;
             return SHARE;
         }
         let Some(burned) = procfs::burned_ns(self.replicas[0].pid) else {
             return Duration::MAX;
         };
-        let since = match self.meeting.computes {
+        let since = match self.alignment.computes {
             Some((at, since)) if at == place => since,
-            _ => self.meeting.computes.insert((place, burned)).1,
+            _ => self.alignment.computes.insert((place, burned)).1,
         };
-        let before = std::mem::replace(&mut self.meeting.burned, burned);
+        let before = std::mem::replace(&mut self.alignment.burned, burned);
         if (before..before + MOMENT_NS).contains(&burned) {
             return WAITING;
         }
@@ -229,41 +229,41 @@ impl Supervisor<'_> {
             return left.max(LOOK);
         }
         if let Some(left) = self
-            .meeting
+            .alignment
             .not_before
             .map(|earliest| earliest.saturating_duration_since(Instant::now()))
             && !left.is_zero()
         {
             return left;
         }
-        self.meeting.computes = None;
+        self.alignment.computes = None;
         if !self.another_could_run() {
             return SHARE;
         }
         // Most programs have an event soon: nobody is held up for long by the first attempts.
-        if self.meeting.starves.is_none_or(|at| at != place) {
-            self.meeting.in_vain /= 2;
+        if self.alignment.starves.is_none_or(|at| at != place) {
+            self.alignment.in_vain /= 2;
         }
-        self.meeting.starves = Some(place);
+        self.alignment.starves = Some(place);
         let begun = Instant::now();
-        self.meeting.deadline = Some(begun + TURN * 2_u32.pow(self.meeting.in_vain));
-        self.meeting.hopeless = false;
+        self.alignment.deadline = Some(begun + TURN * 2_u32.pow(self.alignment.in_vain));
+        self.alignment.hopeless = false;
         let met = self.meet();
-        self.meeting.deadline = None;
+        self.alignment.deadline = None;
         let took = begun.elapsed();
         // Replicas that share cores go apart meanwhile: what they do must fit into the next attempt.
-        let pause = match (met, self.meeting.hopeless) {
+        let pause = match (met, self.alignment.hopeless) {
             (true, _) => Duration::ZERO,
             (false, true) => SPACING * took,
             (false, false) => took / 4,
         };
         if met {
-            self.meeting.in_vain = 0;
-        } else if !self.meeting.hopeless {
-            self.meeting.in_vain = (self.meeting.in_vain + 1).min(IN_VAIN_MAX);
+            self.alignment.in_vain = 0;
+        } else if !self.alignment.hopeless {
+            self.alignment.in_vain = (self.alignment.in_vain + 1).min(IN_VAIN_MAX);
         }
-        self.meeting.ran = Duration::ZERO;
-        self.meeting.not_before = Some(Instant::now() + pause.max(SHARE));
+        self.alignment.ran = Duration::ZERO;
+        self.alignment.not_before = Some(Instant::now() + pause.max(SHARE));
         SHARE
     }
 
@@ -297,16 +297,16 @@ impl Supervisor<'_> {
 
     fn meet(&mut self) -> bool {
         let n = self.replicas.len();
-        self.group.set32(at!(meeting), 1);
+        self.group.set32(at!(alignment), 1);
         let together = self.all_pause() && self.come_together();
-        self.group.set32(at!(meeting), 0);
+        self.group.set32(at!(alignment), 0);
         if together {
-            self.meeting.heard.insert(self.group.get64(SENT_RIP));
+            self.alignment.heard.insert(self.group.get64(SENT_RIP));
             for r in 0..n {
                 self.group.order(r, cmd::HEAR, 1, ANSWER);
             }
         }
-        self.meeting.strays = if (0..n).all(|r| self.pauses(r)) {
+        self.alignment.strays = if (0..n).all(|r| self.pauses(r)) {
             0
         } else {
             STRAY_LOOKS
@@ -379,41 +379,41 @@ impl Supervisor<'_> {
         let rip = self.modules.original(stands);
         let planted = rip != stands || self.modules.ours(rip) || self.planted_near(rip).is_some();
         // Who waits for another thread does so again and again: from now on it finds such a place by itself.
-        let planted = planted || self.meeting.is_for_others() && self.plant(rip).is_some();
+        let planted = planted || self.alignment.is_for_others() && self.plant(rip).is_some();
         if !planted && (1..n).all(|r| self.comes_to(r, 0, seek::HERE, SEARCH)) {
             return true;
         }
         // One that counts does not: who is behind has to run. What they have burned says who that may be; whoever does
         // not come to another one's state in time has been past it.
         let planted = self.plant(rip);
-        self.meeting.hopeless = planted.is_none();
+        self.alignment.hopeless = planted.is_none();
         let Some(site) = planted else { return false };
         let burned: Vec<u64> = (0..n).map(|r| self.burned(r)).collect();
         let most = burned.iter().max().copied().unwrap_or(0);
         let apart = Duration::from_nanos(most - burned.iter().min().copied().unwrap_or(0));
-        self.meeting.trusted = 2 * n;
-        self.meeting.rate = None;
+        self.alignment.trusted = 2 * n;
+        self.alignment.rate = None;
         let mut ahead = burned.iter().position(|ns| *ns == most).unwrap_or(0);
         // Looks are a tenth of a second apart: what is more than that is no error. Past a payload a loop takes up to
         // eight times as long.
         let first = RUN
             .max(apart * if apart > WATCH { 8 } else { 2 })
-            .max(self.meeting.reach / REACH);
+            .max(self.alignment.reach / REACH);
         let mut run = 0;
         while run < RUNS && !self.is_late() {
-            let trusted = self.meeting.trusted;
+            let trusted = self.alignment.trusted;
             if !self.goes_to(ahead, site) || self.stands_at(ahead) != Some(site) {
                 return false;
             }
             self.group.set64(abi::OFF_SEEK_WORDS + 8, 0);
             let limit = (first * 4_u32.pow(run)).min(RUN_MAX);
-            self.meeting.reach = limit;
+            self.alignment.reach = limit;
             match (0..n)
                 .filter(|r| *r != ahead)
                 .find(|r| !self.catches_up(*r, ahead, site, limit))
             {
                 None => {
-                    self.meeting.reach = Duration::ZERO;
+                    self.alignment.reach = Duration::ZERO;
                     return true;
                 }
                 // It has come to an event, or is somewhere that nobody can call it from.
@@ -421,13 +421,15 @@ impl Supervisor<'_> {
                 Some(other) => ahead = other,
             }
             // Nobody has run for so long who was told from a counter.
-            run += u32::from(self.meeting.trusted == trusted);
+            run += u32::from(self.alignment.trusted == trusted);
         }
         false
     }
 
     fn is_late(&self) -> bool {
-        self.meeting.deadline.is_some_and(|at| Instant::now() > at)
+        self.alignment
+            .deadline
+            .is_some_and(|at| Instant::now() > at)
     }
 
     fn burned(&self, r: usize) -> u64 {
@@ -498,7 +500,7 @@ impl Supervisor<'_> {
     /// a signal was heard, or about where a fault was, whose handler may pass over the instruction.
     fn may_return_into(&self, window: &Range<u64>) -> bool {
         let heard = self
-            .meeting
+            .alignment
             .heard
             .iter()
             .any(|rip| window.contains(rip) && *rip != window.start);
@@ -546,7 +548,7 @@ impl Supervisor<'_> {
             let begun = Instant::now();
             let found = self.seek(r, STEPS, how, limit);
             if how == seek::FREE {
-                self.meeting.ran += begun.elapsed();
+                self.alignment.ran += begun.elapsed();
             }
             if !found {
                 return false;
@@ -567,14 +569,14 @@ impl Supervisor<'_> {
     /// Brings a replica to where another one stands at a payload. What counts there is believed, since it spares
     /// everybody the time in which somebody looks for what lies behind him; only as long as it proves true.
     fn catches_up(&mut self, r: usize, to: usize, site: u64, limit: Duration) -> bool {
-        let distance = if self.meeting.trusted > 0 {
+        let distance = if self.alignment.trusted > 0 {
             self.distance(r, to, site)
         } else {
             None
         };
         match distance {
             Some(distance) if distance.passes < 0 => {
-                self.meeting.trusted -= 1;
+                self.alignment.trusted -= 1;
                 return false;
             }
             // Where one stands nobody comes by again.
@@ -587,7 +589,7 @@ impl Supervisor<'_> {
                 return self.stands_at(to) == Some(site);
             }
             Some(distance) if !self.approaches(r, site, distance) => {
-                self.meeting.trusted -= 1;
+                self.alignment.trusted -= 1;
                 return false;
             }
             _ => {}
@@ -606,7 +608,7 @@ impl Supervisor<'_> {
             },
         );
         if distance.is_some() && !found {
-            self.meeting.trusted = 0; // one that begins anew again and again
+            self.alignment.trusted = 0; // one that begins anew again and again
         }
         found
     }
@@ -658,7 +660,7 @@ impl Supervisor<'_> {
         // What begins anew inside of something else that counts is never as far.
         let distance = distances.max_by_key(|distance| distance.passes.unsigned_abs())?;
         if self
-            .meeting
+            .alignment
             .rate
             .is_some_and(|(counter, _)| counter == distance.counter)
         {
@@ -669,7 +671,7 @@ impl Supervisor<'_> {
             .position(|counter| *counter == distance.counter)?;
         let step = seen[1][i].wrapping_sub(seen[0][i]).cast_signed();
         let (rate, now) = self.goes_on_counting(r, site, distance.counter, seen[2][i], step)?;
-        self.meeting.rate = Some((distance.counter, rate));
+        self.alignment.rate = Some((distance.counter, rate));
         Some(Distance {
             passes: distance.wanted.wrapping_sub(now).cast_signed() / step,
             ..distance
@@ -734,7 +736,7 @@ impl Supervisor<'_> {
 
     /// Has a replica run on, without looking for anything, until few of the passes that it lacks are left.
     fn approaches(&mut self, r: usize, site: u64, mut distance: Distance) -> bool {
-        let Some((_, rate)) = self.meeting.rate else {
+        let Some((_, rate)) = self.alignment.rate else {
             return false;
         };
         let begun = Instant::now();
@@ -755,7 +757,7 @@ impl Supervisor<'_> {
             distance.passes -=
                 i64::try_from(i128::from(distance.passes) * done / all).unwrap_or(i64::MAX);
         }
-        self.meeting.ran += begun.elapsed();
+        self.alignment.ran += begun.elapsed();
         distance.passes >= 0
     }
 
@@ -797,7 +799,7 @@ impl Supervisor<'_> {
     fn pauses_after(&mut self, r: usize, place: u64, limit: Duration) -> bool {
         let begun = Instant::now();
         let limit = self
-            .meeting
+            .alignment
             .deadline
             .map_or(limit, |at| limit.min(at.saturating_duration_since(begun)));
         while !self.pauses(r) {
@@ -831,7 +833,7 @@ impl Supervisor<'_> {
 
 /// Counts, and enters the agent where a thread's budget is used up (thread.c, `sf_threads_yield`), which comes back to what
 /// follows. That passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
-/// needs: flags stay as they are, and nothing is pushed. Then it enters the agent (meet.c, `sf_found`).
+/// needs: flags stay as they are, and nothing is pushed. Then it enters the agent (align.c, `sf_found`).
 fn payload(number: u32) -> Vec<u8> {
     const DESC_FOUND: u32 = 0xfb;
     const DESC_YIELD: u32 = 0xf7;

@@ -2,10 +2,10 @@
    what leaves. This program does what cc/envelope does with a socket, to memory: `feed` is its receiving side,
    `leave` its sending one.
 
-   carry MODE: 0 runs to its end and prints a sum. Each of the others strikes once, in event 40, where a fault would be
+   provenance MODE: 0 runs to its end and prints a sum. Each of the others strikes once, in event 40, where a fault would be
    followed by both runs and by the checksum of what is sent.
 
-   The policy (carry.policy) names what this source does not say. */
+   The policy (provenance.policy) names what this source does not say. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
