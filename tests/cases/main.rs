@@ -60,6 +60,7 @@ mod run;
 mod sample;
 mod sanitize;
 mod schedules;
+mod scripts;
 mod service;
 mod spawns;
 mod state;
