@@ -103,7 +103,7 @@ static void forget_state(u64 kind)
 
 /* Notes a call; `from` is the argument that points to `n` bytes, or nowhere. */
 #define NOWHERE 5u
-static void note_kernel(u32 nr, const u64 a[5], u32 from, u64 n)
+static void remember_state(u32 nr, const u64 a[5], u32 from, u64 n)
 {
 	struct sf_kernel_call c;
 	memset(&c, 0, sizeof c);
@@ -136,7 +136,7 @@ static void note_prctl(const u64 a[6])
 			store(&G->pdeathsig, app.pdeathsig);
 		}
 		break;
-	case 15: /* PR_SET_NAME */ note_kernel(NR_prctl, b, 1, 16); break;
+	case 15: /* PR_SET_NAME */ remember_state(NR_prctl, b, 1, 16); break;
 	case 4:
 	case 8:
 	case 24:
@@ -152,7 +152,7 @@ static void note_prctl(const u64 a[6])
 	case 0x59616d61:
 		/* DUMPABLE, KEEPCAPS, CAPBSET_DROP, SECUREBITS, TIMERSLACK, MCE_KILL, CHILD_SUBREAPER, NO_NEW_PRIVS,
 		 * THP_DISABLE, CAP_AMBIENT, SPECULATION_CTRL, IO_FLUSHER, PTRACER */
-		note_kernel(NR_prctl, b, NOWHERE, 0);
+		remember_state(NR_prctl, b, NOWHERE, 0);
 		break;
 	}
 }
@@ -388,7 +388,7 @@ static void note_timers(u32 nr, const u64 a[6], s64 ret)
 static void note_capabilities(const u64 a[6])
 {
 	/* Header and data lie apart: side by side here. */
-	note_kernel(NR_capset, a, 0, 8);
+	remember_state(NR_capset, a, 0, 8);
 	struct sf_kernel_call *c = K->calls ? &K->call[K->calls - 1] : NULL;
 	if (!c || c->nr != NR_capset)
 		return;
@@ -410,53 +410,53 @@ static void note_calls(u32 nr, const u64 a[6])
 	case NR_setresuid:
 	case NR_setresgid:
 	case NR_setfsuid:
-	case NR_setfsgid: note_kernel(nr, a, NOWHERE, 0); break;
-	case NR_setgroups: note_kernel(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4); break;
+	case NR_setfsgid: remember_state(nr, a, NOWHERE, 0); break;
+	case NR_setgroups: remember_state(nr, a, (s32)a[0] > 0 ? 1 : NOWHERE, (u64)(u32)a[0] * 4); break;
 	case NR_capset: note_capabilities(a); break;
 	case NR_prctl: note_prctl(a); break;
-	case NR_setrlimit: note_kernel(nr, a, 1, 16); break;
+	case NR_setrlimit: remember_state(nr, a, 1, 16); break;
 	case NR_prlimit64:
 		if (a[2] && self(a[0])) {
 			u64 b[5] = { a[1], a[1], a[2], 0, 0 }; /* the resource is the kind */
-			note_kernel(nr, b, 2, 16);
+			remember_state(nr, b, 2, 16);
 		}
 		break;
 	case NR_setpriority: /* PRIO_PROCESS */
 		if (a[0] == 0 && self(a[1]))
-			note_kernel(nr, a, NOWHERE, 0);
+			remember_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_ioprio_set: /* IOPRIO_WHO_PROCESS */
 		if (a[0] == 1 && self(a[1]))
-			note_kernel(nr, a, NOWHERE, 0);
+			remember_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_sched_setparam:
 		if (self(a[0]))
-			note_kernel(nr, a, 1, 4);
+			remember_state(nr, a, 1, 4);
 		break;
 	case NR_sched_setscheduler:
 		if (self(a[0]))
-			note_kernel(nr, a, 2, 4);
+			remember_state(nr, a, 2, 4);
 		break;
 	case NR_sched_setattr:
 		if (self(a[0]))
-			note_kernel(nr, a, 1, 48);
+			remember_state(nr, a, 1, 48);
 		break;
 	case NR_setpgid:
 		if (self(a[0]))
-			note_kernel(nr, a, NOWHERE, 0);
+			remember_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_ioctl:
 		if ((u32)a[1] == TIOCSCTTY)
-			note_kernel(nr, a, NOWHERE, 0);
+			remember_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_personality:
 		if ((u32)a[0] != 0xffffffffu)
-			note_kernel(nr, a, NOWHERE, 0);
+			remember_state(nr, a, NOWHERE, 0);
 		break;
 	case NR_setsid:
 	case NR_mlockall:
 	case NR_munlockall:
-	case NR_set_robust_list: note_kernel(nr, a, NOWHERE, 0); break;
+	case NR_set_robust_list: remember_state(nr, a, NOWHERE, 0); break;
 	}
 }
 
