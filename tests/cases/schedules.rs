@@ -1,4 +1,8 @@
 //! A guest with data races shows more than one schedule bare: only then does it say something that its replicas agree.
+//!
+//! Invariant: the binary that shows two schedules bare is the one whose replicas have to agree.
+//!
+//! Not covered: how many schedules there are, and which of them replicas take.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -3,6 +3,10 @@
 //! docs/kv-events.schema.json is generated from this type, and a test holds the two together. Tests of whole groups hold each line that a
 //! group prints against the schema.
 //!
+//! Invariants
+//!  1. Every line is of this type; whoever reads one needs no other line to understand it.
+//!  2. A place of a replica is from 0, and a duration says its unit in its name.
+//!
 //! Not covered: what `status`, `top`, `coverage` and `verify` print, which are answers and no events.
 
 use serde::Serialize;

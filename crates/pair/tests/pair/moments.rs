@@ -2,6 +2,12 @@
 //! gets another one's name while a page of it is put right.
 //!
 //! `PAIR_MOMENTS`: how many of each.
+//!
+//! Invariants
+//!  1. One site goes on with all that was committed, or both have ended and said why; never two go on.
+//!  2. Moments follow from the number of a round: the same number, the same moment after the same line.
+//!
+//! Not covered: a cut link, a frozen host (lost.rs); moments of one event, which no line shows.
 
 use std::fs;
 use std::io::Write;
