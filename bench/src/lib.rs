@@ -8,8 +8,8 @@
 //! | `bench repair` | how long a repair holds the program up; how late faults are detected |
 //! | `bench memory` | memory of N replicas against N copies |
 //! | `bench start` | what starting under protection costs |
-//! | `bench trees` | children and threads: a spawn, `make -j2`, a switch between threads, a free mutex |
-//! | `bench servers` | redis, nginx, memcached and PostgreSQL under load, with two replicas |
+//! | `bench trees` | children and threads: a spawn, `make -j2`, a switch between threads, a free mutex, programs with two threads |
+//! | `bench servers` | redis, nginx, Go's net/http, memcached and PostgreSQL under load, with two replicas |
 //! | `bench server-flips` | flips in these, with clients that check every reply and every acknowledged write |
 //! | `bench sei` | one hardened handler: empty, stores, copies, against the same compiled plain |
 //! | `bench rest` | state at rest with copies and checksums: cost, and which changed bits get out |

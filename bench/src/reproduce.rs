@@ -30,7 +30,7 @@ use crate::plot::{self, escape};
 const MINUTES: [(&str, f64); 19] = [
     ("bench micro", 6.0),
     ("bench start", 0.5),
-    ("bench trees", 3.0),
+    ("bench trees", 12.0),
     ("bench memory", 4.0),
     ("bench touch", 5.0),
     ("bench repair", 8.0),
@@ -44,7 +44,7 @@ const MINUTES: [(&str, f64); 19] = [
     ("bench later", 10.0),
     ("bench inject", 30.0),
     ("bench kv", 10.0),
-    ("bench servers", 10.0),
+    ("bench servers", 18.0),
     ("bench host --flips", 45.0),
     ("bench host", 6.0),
 ];

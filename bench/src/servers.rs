@@ -9,16 +9,22 @@
 //! Two replicas compute everything twice, so what they can reach on a machine is what each of two bare copies reaches there. The load is the
 //! field's own: redis-benchmark, wrk, pgbench. memcached's client is ours and compares every reply with the right one.
 //!
+//! At *half load* requests come at random moments, half as many a second as two replicas answered in that round when saturated: floor and
+//! replicas get the same rate, and a response time runs from the moment at which the request was due ([`paced`]).
+//!
 //! Invariants
 //!  1. All columns of a round follow each other, in an order drawn anew. Ratios are taken within a round.
 //!  2. A client that reports an error, a wrong reply, or a protected server that tells of a divergence fails the run, which is printed.
 //!  3. A server is started anew for each run, with data of its own, and nothing of it is left.
+//!  4. A job whose programs are missing is named in the table as left out; the others are measured.
 //!
 //! Not covered: networks other than the loopback; servers or clients pinned to cores.
 
 mod check;
 pub mod flips;
+mod golang;
 mod load;
+mod paced;
 mod service;
 
 use std::collections::BTreeMap;
@@ -26,7 +32,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
@@ -47,6 +53,8 @@ pub struct Job {
     what: &'static str,
     service: Service,
     load: Load,
+    /// Whether response times at half load are measured too.
+    half: bool,
 }
 
 /// Every job.
@@ -60,6 +68,7 @@ pub const JOBS: &[Job] = &[
             pipeline: 1,
             connections: 50,
         },
+        half: true,
     },
     Job {
         name: "redis-set",
@@ -70,6 +79,7 @@ pub const JOBS: &[Job] = &[
             pipeline: 1,
             connections: 50,
         },
+        half: false,
     },
     Job {
         name: "redis-get16",
@@ -80,42 +90,56 @@ pub const JOBS: &[Job] = &[
             pipeline: 16,
             connections: 50,
         },
+        half: false,
     },
     Job {
         name: "nginx",
         what: "nginx, one worker, 20 KB, 16 connections",
         service: Service::Nginx,
         load: Load::Http { connections: 16 },
+        half: true,
     },
     Job {
         name: "nginx-one",
         what: "nginx, one worker, 20 KB, one connection",
         service: Service::Nginx,
         load: Load::Http { connections: 1 },
+        half: false,
+    },
+    Job {
+        name: "go-http",
+        what: "Go's net/http, 20 KB, 16 connections",
+        service: Service::Go,
+        load: Load::Http { connections: 16 },
+        half: false,
     },
     Job {
         name: "memcached",
         what: "memcached -t 4, 100 bytes, 95 % GET, 16 connections",
         service: Service::Memcached,
         load: Load::Memcached { connections: 16 },
+        half: true,
     },
     Job {
         name: "pgbench1",
         what: "PostgreSQL, pgbench TPC-B, 1 client",
         service: Service::Postgres,
         load: Load::Pgbench { clients: 1 },
+        half: false,
     },
     Job {
         name: "pgbench4",
         what: "PostgreSQL, pgbench TPC-B, 4 clients",
         service: Service::Postgres,
         load: Load::Pgbench { clients: 4 },
+        half: false,
     },
 ];
 
 /// The servers that are looked at while nobody asks them anything.
 const IDLE: [(&str, Service); 2] = [("redis", Service::Redis), ("postgres", Service::Postgres)];
 const COLUMNS: [&str; 3] = ["bare", "floor", "n2"];
+const HALF_COLUMNS: [&str; 2] = ["floor", "n2"];
 
 /// What one server did for its client.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -125,6 +149,15 @@ pub struct Sample {
     pub p50_us: f64,
     /// CPU time of all of the server's processes for one request.
     pub cpu_us: f64,
+}
+
+/// Response times at half load.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Paced {
+    /// Requests a second.
+    pub rate: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
 }
 
 /// The whole result, as it is written to a file.
@@ -137,9 +170,15 @@ pub struct ServersReport {
     pub complete: bool,
     /// By "job column", a sample a round; none where the run failed.
     pub samples: BTreeMap<String, Vec<Option<Sample>>>,
+    /// The same at half load; none also where replicas failed when saturated.
+    #[serde(default)]
+    pub half: BTreeMap<String, Vec<Option<Paced>>>,
     /// Percent of a core that an idle server took, by "server column".
     pub idle: BTreeMap<String, Vec<f64>>,
     pub failures: Vec<String>,
+    /// Jobs whose programs are missing, and how to get them.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// What is measured.
@@ -168,7 +207,7 @@ impl Plan<'_> {
 /// Measures.
 ///
 /// # Errors
-/// When no job has such a name, a program is missing, or the directory cannot be written.
+/// When no job has such a name, the programs of every one are missing, or the directory cannot be written.
 pub fn measure(
     plan: &Plan<'_>,
     machine: Machine,
@@ -184,10 +223,8 @@ pub fn measure(
             plan.jobs.join(", ")
         ));
     }
-    for job in &jobs {
-        job.service.check()?;
-        job.load.check()?;
-    }
+    let mut left_out = Vec::new();
+    let jobs = those_that_are_there(jobs, &mut left_out)?;
     let mut report = ServersReport {
         bench: "servers".to_owned(),
         machine,
@@ -195,8 +232,10 @@ pub fn measure(
         seed: plan.seed,
         complete: true,
         samples: BTreeMap::new(),
+        half: BTreeMap::new(),
         idle: BTreeMap::new(),
         failures: Vec::new(),
+        left_out,
     };
     let mut rng = Rng::new(plan.seed);
     for round in 0..plan.rounds {
@@ -223,6 +262,31 @@ pub fn measure(
                 let key = format!("{} {column}", job.name);
                 report.samples.entry(key).or_default().push(found.ok());
             }
+            let mut columns = HALF_COLUMNS;
+            rng.shuffle(&mut columns);
+            for column in columns.into_iter().filter(|_| job.half) {
+                if interrupted() {
+                    report.complete = false;
+                    return Ok(report);
+                }
+                says(&format!(
+                    "round {} of {}: {} at half load, {column}",
+                    round + 1,
+                    plan.rounds,
+                    job.name
+                ));
+                let found = report
+                    .rate_of_replicas(job)
+                    .map(|rate| paced(plan, job, column, rate / 2.0));
+                if let Some(Err(why)) = &found {
+                    report
+                        .failures
+                        .push(format!("{} at half load, {column}: {why:#}", job.name));
+                }
+                let key = format!("{} {column}", job.name);
+                let found = found.and_then(Result::ok);
+                report.half.entry(key).or_default().push(found);
+            }
         }
     }
     if !plan.idle.is_zero() {
@@ -245,6 +309,22 @@ pub fn measure(
     Ok(report)
 }
 
+/// The jobs whose server and client are installed.
+fn those_that_are_there<'a>(
+    jobs: Vec<&'a Job>,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<&'a Job>> {
+    let mut there = Vec::new();
+    for job in jobs {
+        match job.service.check().and_then(|()| job.load.check()) {
+            Ok(()) => there.push(job),
+            Err(why) => left_out.push(format!("{}: {why:#}", job.name)),
+        }
+    }
+    ensure!(!there.is_empty(), "{}", left_out.join("\n"));
+    Ok(there)
+}
+
 fn start(plan: &Plan<'_>, service: Service, column: &str, copy: usize) -> Result<Started> {
     let protector = (column == "n2").then_some(plan.product);
     service
@@ -252,10 +332,15 @@ fn start(plan: &Plan<'_>, service: Service, column: &str, copy: usize) -> Result
         .with_context(|| format!("{service:?}, copy {copy}"))
 }
 
-/// One column once: the mean over its copies.
-fn one(plan: &Plan<'_>, job: &Job, column: &str) -> Result<Sample> {
-    let copies = if column == "floor" { 2 } else { 1 };
-    let mut servers = (0..copies)
+/// One column once: what each copy did for its client.
+fn copies<T: Send>(
+    plan: &Plan<'_>,
+    job: &Job,
+    column: &str,
+    ask: impl Fn(&Started) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let count = if column == "floor" { 2 } else { 1 };
+    let mut servers = (0..count)
         .map(|copy| start(plan, job.service, column, copy))
         .collect::<Result<Vec<_>>>()?;
     for server in &servers {
@@ -263,21 +348,10 @@ fn one(plan: &Plan<'_>, job: &Job, column: &str) -> Result<Sample> {
             .prepare(server)
             .with_context(|| format!("the server said: {}", server.last_words()))?;
     }
-    let samples: Vec<Result<Sample>> = thread::scope(|scope| {
+    let found: Vec<Result<T>> = thread::scope(|scope| {
         let clients: Vec<_> = servers
             .iter()
-            .map(|server| {
-                scope.spawn(|| {
-                    let before = server.cpu();
-                    let answers = job.load.run(server, plan.time)?;
-                    let cpu = server.cpu().saturating_sub(before);
-                    Ok(Sample {
-                        per_second: answers.per_second,
-                        p50_us: answers.p50_us,
-                        cpu_us: cpu.as_secs_f64() * 1e6 / answers.requests,
-                    })
-                })
-            })
+            .map(|server| scope.spawn(|| ask(server)))
             .collect();
         let failed = || anyhow!("the client's thread has failed");
         clients
@@ -288,13 +362,42 @@ fn one(plan: &Plan<'_>, job: &Job, column: &str) -> Result<Sample> {
     for server in &mut servers {
         server.stop()?;
     }
-    let samples = samples.into_iter().collect::<Result<Vec<_>>>()?;
-    #[allow(clippy::cast_precision_loss, reason = "one or two")]
-    let mean = |of: fn(&Sample) -> f64| samples.iter().map(of).sum::<f64>() / samples.len() as f64;
+    found.into_iter().collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "one or two")]
+fn mean<T>(of_copies: &[T], of: fn(&T) -> f64) -> f64 {
+    of_copies.iter().map(of).sum::<f64>() / of_copies.len() as f64
+}
+
+/// Saturated: the mean over the copies.
+fn one(plan: &Plan<'_>, job: &Job, column: &str) -> Result<Sample> {
+    let found = copies(plan, job, column, |server| {
+        let before = server.cpu();
+        let answers = job.load.run(server, plan.time)?;
+        let cpu = server.cpu().saturating_sub(before);
+        Ok(Sample {
+            per_second: answers.per_second,
+            p50_us: answers.p50_us,
+            cpu_us: cpu.as_secs_f64() * 1e6 / answers.requests,
+        })
+    })?;
     Ok(Sample {
-        per_second: mean(|sample| sample.per_second),
-        p50_us: mean(|sample| sample.p50_us),
-        cpu_us: mean(|sample| sample.cpu_us),
+        per_second: mean(&found, |sample| sample.per_second),
+        p50_us: mean(&found, |sample| sample.p50_us),
+        cpu_us: mean(&found, |sample| sample.cpu_us),
+    })
+}
+
+/// At a rate: the mean over the copies.
+fn paced(plan: &Plan<'_>, job: &Job, column: &str, rate: f64) -> Result<Paced> {
+    let found = copies(plan, job, column, |server| {
+        job.load.pace(server, rate, plan.time, plan.seed)
+    })?;
+    Ok(Paced {
+        rate,
+        p50_us: mean(&found, |times| times.p50_us),
+        p99_us: mean(&found, |times| times.p99_us),
     })
 }
 
@@ -310,6 +413,29 @@ fn idle(plan: &Plan<'_>, service: Service, column: &str) -> Result<f64> {
 }
 
 impl ServersReport {
+    /// Requests a second that two replicas answered in the latest round, saturated.
+    fn rate_of_replicas(&self, job: &Job) -> Option<f64> {
+        let samples = self.samples.get(&format!("{} n2", job.name))?;
+        Some(samples.last()?.as_ref()?.per_second)
+    }
+
+    /// A response time at half load, two replicas over the floor, round by round.
+    fn half_over(&self, job: &str, of: fn(&Paced) -> f64, rng: &mut Rng) -> Option<Estimate> {
+        let column = |name: &str| self.half.get(&format!("{job} {name}"));
+        let ratios: Vec<f64> = column("n2")?
+            .iter()
+            .zip(column("floor")?)
+            .filter_map(|(n2, floor)| Some(of(n2.as_ref()?) / of(floor.as_ref()?)))
+            .collect();
+        median_estimate(&ratios, rng)
+    }
+
+    /// A response time at half load, in one column.
+    fn half(&self, key: &str, of: fn(&Paced) -> f64, rng: &mut Rng) -> Option<Estimate> {
+        let values: Vec<f64> = self.half.get(key)?.iter().flatten().map(of).collect();
+        median_estimate(&values, rng)
+    }
+
     /// A number of `n2` over that of another column, round by round.
     fn over(
         &self,
@@ -369,6 +495,23 @@ pub fn rows(report: &ServersReport) -> Vec<Row> {
             "",
             p50,
         ));
+        let median: fn(&Paced) -> f64 = |times| times.p50_us;
+        for (share, of) in [("p50", median), ("p99", |times| times.p99_us)] {
+            rows.extend(results::row(
+                format!("{name}.half.{share}"),
+                format!("{what}, at half of what two replicas reach: {share} of response times, over the floor's"),
+                "",
+                report.half_over(name, of, &mut rng),
+            ));
+            for column in HALF_COLUMNS {
+                rows.extend(results::row(
+                    format!("{name}.half.{share}.{column}"),
+                    format!("{what}, at that rate: {share}, {column}"),
+                    "µs",
+                    report.half(&format!("{name} {column}"), of, &mut rng),
+                ));
+            }
+        }
     }
     for (name, _) in IDLE {
         for column in ["bare", "n2"] {
@@ -427,6 +570,9 @@ pub fn render(report: &ServersReport) -> String {
         .map(|row| vec![row.what.clone(), row.text()])
         .collect();
     out += &table::render(&["what", "median [95 %]"], &lines);
+    for job in &report.left_out {
+        out += &format!("left out {job}\n");
+    }
     for failure in &report.failures {
         out += &format!("error   {failure}\n");
     }

@@ -1,4 +1,5 @@
-//! `bench trees`: what programs with children and threads cost: a spawn, `make -j2`, a switch between threads, a free mutex.
+//! `bench trees`: what programs with children and threads cost: a spawn, `make -j2`, a switch between threads, a free mutex, and
+//! programs that share their work between two threads.
 //!
 //! | Job | What is run |
 //! |---|---|
@@ -6,21 +7,25 @@
 //! | `make` | `make -j2` of a C project of 16 files by gcc, in a directory of its own |
 //! | `cond` | two threads that take turns by a condition variable |
 //! | `mutex` | one thread, and a mutex that nobody else wants |
+//! | `pigz`, `xz`, `x264` | Debian's, with two threads, on the inputs of workloads |
 //!
-//! Columns: bare; two unconnected copies side by side, the floor; two replicas. Copies and replicas are pinned alike, one to a CPU.
+//! Columns: bare; two unconnected copies side by side, the floor; two replicas. Copies and replicas are pinned alike, one to a CPU; of
+//! the programs with two threads the bare copy has two CPUs, so what it is faster by is what threads in turn give away.
 //!
-//! Invariant: every column runs the same words, and what it prints is compared with the bare run's.
+//! Invariants
+//!  1. Every column runs the same words, and what it prints is compared with the bare run's.
+//!  2. A job whose program is missing is named in the table as left out; the others are measured.
 //!
 //! Not covered: servers under load (redis, nginx, PostgreSQL).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use steadfast_report::published::Row;
-use steadfast_workloads::Invocation;
 use steadfast_workloads::inputs::Rng;
+use steadfast_workloads::{Invocation, Size, Store, find as workload};
 
 use crate::column::{Column, Pages};
 use crate::guest;
@@ -37,6 +42,48 @@ const SWITCHES: usize = 100_000;
 const LOCKS: usize = 20_000_000;
 const FILES: usize = 16;
 
+/// A program that shares its work between two threads.
+#[derive(Debug)]
+struct Threaded {
+    name: &'static str,
+    program: &'static str,
+    words: &'static [&'static str],
+    /// The workload whose inputs it reads: text, code and noise; a film.
+    inputs: &'static str,
+}
+
+/// Debian's packages have the names of the jobs, but for xz-utils. Levels are such that one copy on a core takes some seconds.
+const THREADED: [Threaded; 3] = [
+    Threaded {
+        name: "pigz",
+        program: "/usr/bin/pigz",
+        words: &["-p", "2", "-n", "-c", "mixed.bin"],
+        inputs: "bzip2",
+    },
+    Threaded {
+        name: "xz",
+        program: "/usr/bin/xz",
+        words: &["-0", "-T2", "-c", "mixed.bin"],
+        inputs: "bzip2",
+    },
+    Threaded {
+        name: "x264",
+        program: "/usr/bin/x264",
+        words: &[
+            "--quiet",
+            "--no-progress",
+            "--threads",
+            "2",
+            "--muxer",
+            "raw",
+            "--output",
+            "-",
+            "film.y4m",
+        ],
+        inputs: "x264",
+    },
+];
+
 /// The whole result, as it is written to a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TreesReport {
@@ -47,15 +94,19 @@ pub struct TreesReport {
     pub complete: bool,
     /// By job.
     pub jobs: Vec<(String, Vec<Series>)>,
+    /// Jobs whose programs are missing, and how to get them.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
-/// Measures all jobs.
+/// Measures the jobs whose names begin like one of `only`; all if there are none.
 ///
 /// # Errors
-/// When the guest does not build, or the project cannot be written.
+/// When the guest does not build, the project cannot be written, or no job has such a name.
 pub fn measure(
     runner: &Runner,
     guests: &Path,
+    only: &[String],
     pairs: usize,
     seed: u64,
     machine: Machine,
@@ -95,14 +146,71 @@ pub fn measure(
         seed,
         complete: true,
         jobs: Vec::new(),
+        left_out: Vec::new(),
     };
-    for (name, job) in jobs {
-        let turns = Turns::of(name, &job, &columns, pairs);
+    let wanted =
+        |name: &str| only.is_empty() || only.iter().any(|one| name.starts_with(one.as_str()));
+    let mut turns: Vec<Turns> = jobs
+        .iter()
+        .filter(|(name, _)| wanted(name))
+        .map(|(name, job)| Turns::of(name, job, &columns, pairs))
+        .collect();
+    for program in THREADED.iter().filter(|program| wanted(program.name)) {
+        match program.job() {
+            Ok(job) => turns.push(program.turns(&job, &columns, pairs, runner)),
+            Err(why) => report.left_out.push(format!("{}: {why:#}", program.name)),
+        }
+    }
+    ensure!(
+        !turns.is_empty() || !report.left_out.is_empty(),
+        "--jobs: spawn, make, cond, mutex, pigz, xz or x264 is required, found {}",
+        only.join(", ")
+    );
+    for turns in turns {
         let series = rounds::run(runner, &turns, &mut rng, progress);
-        report.jobs.push((name.to_owned(), series));
+        report.jobs.push((turns.name, series));
         report.complete = !runner.interrupted();
     }
     Ok(report)
+}
+
+impl Threaded {
+    /// The program on its inputs, which are made if they are not there.
+    fn job(&self) -> Result<Invocation> {
+        ensure!(
+            Path::new(self.program).is_file(),
+            "{} is required, found none\n  fix:   apt install {}",
+            self.program,
+            if self.name == "xz" {
+                "xz-utils"
+            } else {
+                self.name
+            }
+        );
+        let store = Store::default_place();
+        let inputs = workload(self.inputs).context("no such workload")?;
+        store.generate(inputs, Size::Full)?;
+        let mut job = guest::invocation(self.program.as_ref(), self.words);
+        job.cwd = store.inputs(inputs, Size::Full);
+        Ok(job)
+    }
+
+    /// The bare copy has the CPUs of both replicas.
+    fn turns(&self, job: &Invocation, columns: &[Column], pairs: usize, runner: &Runner) -> Turns {
+        let mut turns = Turns::of(self.name, job, columns, pairs);
+        let both = format!("{},{}", runner.cpu(0), runner.cpu(1));
+        for (_, job) in turns
+            .columns
+            .iter_mut()
+            .filter(|(column, _)| column.name == "bare")
+        {
+            let mut words = vec!["-c".into(), both.clone().into(), self.program.into()];
+            words.append(&mut job.args);
+            job.args = words;
+            job.program = "/usr/bin/taskset".into();
+        }
+        turns
+    }
 }
 
 /// Writes a C project of some files that gcc takes a while for.
@@ -212,6 +320,20 @@ pub fn rows(report: &TreesReport) -> Vec<Row> {
             report.over("make", base, &mut rng),
         ));
     }
+    for Threaded { name, .. } in &THREADED {
+        rows.extend(results::row(
+            format!("{name}.floor"),
+            format!("{name} with two threads: two replicas over two copies, each on a core"),
+            "%",
+            report.over(name, "corun2", &mut rng),
+        ));
+        rows.extend(results::row(
+            format!("{name}.cores"),
+            format!("{name} with two threads: two replicas over one copy on two cores"),
+            "%",
+            report.over(name, "bare", &mut rng),
+        ));
+    }
     rows
 }
 
@@ -231,6 +353,9 @@ pub fn render(report: &TreesReport) -> String {
     );
     out += &table::render(&["what", "median [95 %]"], &lines);
     out.push('\n');
+    for job in &report.left_out {
+        out += &format!("left out {job}\n");
+    }
     for (job, series) in &report.jobs {
         for series in series {
             for failure in &series.failures {

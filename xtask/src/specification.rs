@@ -28,12 +28,11 @@ const END: &str = "<!-- end of costs -->";
 
 const HEAD: &str = "<!-- Generated from docs/specification.toml and results/*.json by `cargo run -p steadfast-xtask -- docs`: edit those. -->
 # Specification
-What Steadfast promises, what was measured, and the command that measures it.
+What Steadfast promises, what was measured, and the command that measures it, run from the repository after `make build`.
 A promise is met when the upper end of the 95 % interval lies within the target; relative costs have 0.5 points of slack.
 *pending* never counts as met: no value yet, or one that has no interval and is no exact count. Losing rows stay. Ids are never used twice.
-Commands run from the repository after `make build`; `bench` stands for `cargo run --release -p steadfast-bench --`.
 Costs of whole programs stand over a floor: as many unconnected copies side by side, pinned as replicas are, the faster of two page sizes.
-Coverage (sites patched, on the slow path, denied) is printed beside every measurement of a whole program.
+`bench` stands for `cargo run --release -p steadfast-bench --`. Sites patched, on the slow path and denied are printed beside whole programs.
 
 Every value, with its commit, machine, load, date and the value before: [results](reference/results.md). What was tried: [notes](notes/README.md).
 

@@ -106,11 +106,15 @@ pub(crate) enum Action {
     },
     /// What starting under protection costs
     Start,
-    /// Children and threads: a spawn, make -j2, a switch between threads, a free mutex
-    Trees,
-    /// Servers under load: redis, nginx, memcached, PostgreSQL, against two unconnected copies and one
+    /// Children and threads: a spawn, make -j2, a switch between threads, a free mutex, pigz, xz and x264 with two threads
+    Trees {
+        /// Only jobs whose name begins so: spawn, make, cond, mutex, pigz, xz, x264
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        jobs: Vec<String>,
+    },
+    /// Servers under load: redis, nginx, Go's net/http, memcached, PostgreSQL, against two unconnected copies and one
     Servers {
-        /// Only jobs whose name begins so: redis, nginx, memcached, pgbench
+        /// Only jobs whose name begins so: redis, nginx, go-http, memcached, pgbench
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         jobs: Vec<String>,
         /// Seconds of each run

@@ -108,10 +108,11 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                     .keeping(start::rows(&report)),
             )
         }
-        Action::Trees => {
+        Action::Trees { jobs } => {
             let report = trees::measure(
                 &runner,
                 &guests,
+                jobs,
                 common.pairs,
                 common.seed,
                 machine,

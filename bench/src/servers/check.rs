@@ -48,7 +48,7 @@ impl Line {
         match service {
             Service::Postgres => line.greet()?,
             Service::Redis => line.ping()?,
-            Service::Memcached | Service::Nginx => {}
+            Service::Memcached | Service::Nginx | Service::Go => {}
         }
         Ok(line)
     }
@@ -97,7 +97,7 @@ impl Line {
                 ))?;
                 Ok(expect(&said.1, "INSERT 0 1"))
             }
-            Service::Nginx => self.get(key).map(|_| Reply::Right),
+            Service::Nginx | Service::Go => self.get(key).map(|_| Reply::Right),
         }
     }
 
@@ -128,7 +128,7 @@ impl Line {
                 let said = self.query(&format!("select v from kept where k = '{key}'"))?;
                 Ok(said.0)
             }
-            Service::Nginx => self.page(),
+            Service::Nginx | Service::Go => self.page(),
         }
     }
 
@@ -294,7 +294,7 @@ impl Client {
     fn one(&mut self, line: &mut Line) -> Result<()> {
         let at = self.rng.below(KEYS);
         let key = format!("{}k{at}", self.name);
-        if self.service == Service::Nginx || self.rng.chance(60) {
+        if matches!(self.service, Service::Nginx | Service::Go) || self.rng.chance(60) {
             let found = line.get(&key)?;
             self.requests += 1;
             return self.compare(at, &key, found);

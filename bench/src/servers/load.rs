@@ -1,17 +1,20 @@
-//! The clients: programs that Debian has for each server, and our own for memcached.
+//! The clients: programs that Debian has for each server, and our own for memcached and for requests at a given rate.
 //!
 //! Invariant: a number counts only from a client that ended well and reported no error.
 //!
-//! Not covered: bytes of replies, but for memcached's: redis-benchmark, wrk and pgbench look at statuses and lengths.
+//! Not covered: bytes of replies that redis-benchmark, wrk and pgbench ask for: they look at statuses and lengths.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::service::{Started, program};
-use crate::kv::load::{Clients, Shape};
+use super::paced::{self, Pace, Question, Times};
+use super::service::{self, Started, program};
+use crate::kv::load::{Clients, Load as Heard, Shape};
 
 /// How long a server may say that it starts.
 const READY: Duration = Duration::from_secs(30);
@@ -131,6 +134,71 @@ impl Load {
             Load::Pgbench { clients } => transactions(server, *clients, time),
         }
     }
+
+    /// Asks `rate` times a second for so long, at random moments.
+    ///
+    /// # Errors
+    /// As above, and where nobody has such clients.
+    pub(super) fn pace(
+        &self,
+        server: &Started,
+        rate: f64,
+        time: Duration,
+        seed: u64,
+    ) -> Result<Times> {
+        let (question, connections) = match self {
+            Load::Redis { connections, .. } => (kept(server)?, *connections),
+            Load::Http { connections } => (page(server), *connections),
+            Load::Memcached { connections } => {
+                paced::wake_on_time()?;
+                let mut clients =
+                    Clients::connect(&[server.address], memcached_shape(*connections), seed)?;
+                let mut heard = clients.pace(rate, time)?;
+                all_right(&heard)?;
+                return Ok(Times {
+                    p50_us: heard.us(500),
+                    p99_us: heard.us(990),
+                });
+            }
+            Load::Pgbench { .. } => bail!("pgbench is not asked at a rate"),
+        };
+        let pace = Pace {
+            connections,
+            rate,
+            time,
+            seed,
+        };
+        paced::pace(server.address, &question, pace)
+    }
+}
+
+/// GET of 16 bytes, which are stored first.
+fn kept(server: &Started) -> Result<Question> {
+    let value = "0123456789abcdef";
+    let mut stream = TcpStream::connect(server.address)?;
+    write!(stream, "SET kept {value}\r\n")?;
+    let mut said = [0; 5];
+    stream.read_exact(&mut said)?;
+    ensure!(
+        &said == b"+OK\r\n",
+        "redis said {:?} to SET",
+        String::from_utf8_lossy(&said)
+    );
+    Ok(Question {
+        request: b"GET kept\r\n".to_vec(),
+        begins: b"$16\r\n".to_vec(),
+        ends: format!("$16\r\n{value}\r\n").into_bytes(),
+    })
+}
+
+fn page(server: &Started) -> Question {
+    let mut ends = b"\r\n\r\n".to_vec();
+    ends.extend(service::page());
+    Question {
+        request: format!("GET /file HTTP/1.1\r\nHost: {}\r\n\r\n", server.address).into_bytes(),
+        begins: b"HTTP/1.1 200 OK\r\n".to_vec(),
+        ends,
+    }
 }
 
 fn redis(
@@ -219,19 +287,18 @@ fn http(server: &Started, connections: usize, time: Duration) -> Result<Answers>
     })
 }
 
-fn memcached(server: &Started, connections: usize, time: Duration) -> Result<Answers> {
-    let shape = Shape {
+fn memcached_shape(connections: usize) -> Shape {
+    Shape {
         clients: connections,
         keys: 20,
         key_bytes: 20,
         value_bytes: 100,
         get_percent: 95,
         envelope: false,
-    };
-    let mut clients = Clients::connect(&[server.address], shape, 1)?;
-    let begin = Instant::now();
-    let mut load = clients.saturate(time)?;
-    let wall = begin.elapsed().as_secs_f64();
+    }
+}
+
+fn all_right(load: &Heard) -> Result<()> {
     ensure!(
         load.wrong == 0 && load.refused == 0,
         "{} wrong replies, {} errors: {}",
@@ -239,6 +306,15 @@ fn memcached(server: &Started, connections: usize, time: Duration) -> Result<Ans
         load.refused,
         load.example.clone().unwrap_or_default()
     );
+    Ok(())
+}
+
+fn memcached(server: &Started, connections: usize, time: Duration) -> Result<Answers> {
+    let mut clients = Clients::connect(&[server.address], memcached_shape(connections), 1)?;
+    let begin = Instant::now();
+    let mut load = clients.saturate(time)?;
+    let wall = begin.elapsed().as_secs_f64();
+    all_right(&load)?;
     #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
     let requests = load.requests as f64;
     Ok(Answers {

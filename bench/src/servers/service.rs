@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use steadfast_workloads::load::process::free_address;
 
+use super::golang;
 use crate::product::Product;
 
 /// How long a server may take until it listens, and until it has ended.
@@ -38,6 +39,8 @@ pub(super) fn page() -> Vec<u8> {
 pub(super) enum Service {
     Redis,
     Nginx,
+    /// `workloads/programs/http.go`.
+    Go,
     Memcached,
     Postgres,
 }
@@ -129,7 +132,7 @@ fn done(command: &mut Command) -> Result<()> {
 
 impl Service {
     /// # Errors
-    /// When its program is missing.
+    /// When its program is missing, or cannot be built.
     pub(super) fn check(self) -> Result<()> {
         self.program().map(drop)
     }
@@ -138,6 +141,7 @@ impl Service {
         match self {
             Service::Redis => program("redis-server", "redis-server"),
             Service::Nginx => program("nginx", "nginx-light"),
+            Service::Go => golang::server(),
             Service::Memcached => program("memcached", "memcached"),
             Service::Postgres => program("postgres", "postgresql"),
         }
@@ -274,6 +278,10 @@ impl Service {
                     ),
                 )?;
                 format!("-p {at} -c {at}/nginx.conf -e {at}/error")
+            }
+            Service::Go => {
+                fs::write(dir.join("file"), page())?;
+                format!("127.0.0.1:{port} {at}/file")
             }
             Service::Memcached => {
                 let user = if is_root() { "-u root" } else { "" };

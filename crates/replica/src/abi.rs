@@ -267,6 +267,7 @@ pub(crate) struct Boot {
     pub(crate) secret: u64,
     pub(crate) mask: u64,
     pub(crate) vdso_ok: u8,
+    pub(crate) fsgsbase: u8,
 }
 
 const _: () = assert!(

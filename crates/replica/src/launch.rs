@@ -464,6 +464,7 @@ fn prepare(
         secret: u64::from_le_bytes(secret),
         mask,
         vdso_ok: u8::from(fast && vdso[..3].iter().all(|f| *f != 0)),
+        fsgsbase: u8::from(aux(AT_HWCAP2).is_some_and(|bits| bits & HWCAP2_FSGSBASE != 0)),
     };
     step(Step::Inject, stop.write(image.boot, &boot_bytes(&boot)))?;
     let count = u64::try_from(traps.len() / 16).expect("a small number");
@@ -621,6 +622,7 @@ fn boot_bytes(boot: &Boot) -> Vec<u8> {
         out.extend(word.to_le_bytes());
     }
     out.push(boot.vdso_ok);
+    out.push(boot.fsgsbase);
     out
 }
 
