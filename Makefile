@@ -210,8 +210,8 @@ reproduce: setup build
 # Ten thousand flips and more of each type, over eight programs, then in the agent, the log and the control block, then in what stands
 # around the replicas:
 # hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals; at the end the tests
-# that Python, bash, make and GNU programs come with, bare and protected, Debian's tests of dnsmasq, plain and hardened, and a campaign as an array job
-# of Slurm; these two need root. ARGS="flips --help" is one command of bench, with flags of its own.
+# that Python, bash, make, GNU programs, servers and Go come with, bare and protected, Debian's tests of dnsmasq, plain and hardened, and a
+# campaign as an array job of Slurm; the last three need root. ARGS="flips --help" is one command of bench, with flags of its own.
 SUITES := bench/suites
 FLIPS := $(BENCH) flips --jobs 3 --out build/campaign
 campaign: setup-campaign build
@@ -256,6 +256,7 @@ else
 	$(BENCH) python --out build/campaign
 	STEADFAST=$(STEADFAST) $(SUITES)/gnu build/campaign/gnu || [ $$? -eq 1 ]
 	STEADFAST=$(STEADFAST) $(SUITES)/trees build/campaign/trees || [ $$? -eq 1 ]
+	STEADFAST=$(STEADFAST) $(SUITES)/servers build/campaign/servers || [ $$? -eq 1 ]
 	STEADFAST=$(STEADFAST) $(SUITES)/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
 	$(BENCH) slurm --out build/campaign
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- harden::

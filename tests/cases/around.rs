@@ -28,6 +28,7 @@ use crate::check::{
 };
 use crate::kills::{Draw, number};
 use crate::run::{Invocation, Ran, Running};
+use crate::sample::paired;
 use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -145,9 +146,9 @@ fn memory(pid: i32, draw: &mut Draw) -> io::Result<bool> {
     Ok(file.write_all_at(&byte, at).is_ok())
 }
 
-fn started(script: &str, dir: &Path) -> Result<(Invocation, Running), String> {
+fn started(replicas: u8, script: &str, dir: &Path) -> Result<(Invocation, Running), String> {
     let mut invocation = shell(script);
-    invocation.protector = protector(2, &dir.join("events"), &["--quiet"]);
+    invocation.protector = protector(replicas, &dir.join("events"), &["--quiet"]);
     let run = invocation.start(dir).map_err(|error| error.to_string())?;
     Ok((invocation, run))
 }
@@ -175,7 +176,7 @@ fn await_reaper(launcher: i32, other_than: Option<i32>) -> Result<i32, String> {
 
 /// Nobody needs a reaper as long as the launcher lives.
 fn in_a_reaper(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, String> {
-    let (invocation, run) = started(COPY, dir)?;
+    let (invocation, run) = started(2, COPY, dir)?;
     run.await_output("in the copy\n", LIMIT)?;
     let pid = await_reaper(run.supervisor(), None)?;
     let hit = strike.carry_out(pid).map_err(|error| error.to_string())?;
@@ -208,16 +209,17 @@ fn said(dir: &Path) -> Result<i32, String> {
 
 /// Runs a script whose child waits, has a leader of it killed, and strikes the proxy that is left.
 fn with_a_proxy(
+    replicas: u8,
     script: &str,
     strike: Strike,
     bare: &Ran,
     dir: &Path,
-    proxy: fn(i32, &Path) -> Result<Option<i32>, String>,
+    proxy: impl Fn(i32, &Path) -> Result<Option<i32>, String>,
 ) -> Result<&'static str, String> {
     for file in ["number", "go"] {
         let _ = fs::remove_file(dir.join(file));
     }
-    let (invocation, run) = started(&format!("cd {}; {script}", dir.display()), dir)?;
+    let (invocation, run) = started(replicas, &format!("cd {}; {script}", dir.display()), dir)?;
     run.await_output("ready\n", LIMIT)?;
     let hit = match proxy(said(dir)?, &dir.join("events"))? {
         Some(pid) => strike.carry_out(pid).map_err(|error| error.to_string())?,
@@ -249,11 +251,16 @@ fn go(dir: &Path) -> Result<(), String> {
 }
 
 /// An ordinary user cannot choose the number of a process: there the child ends as bare, and there is no proxy.
-fn in_a_proxy(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, String> {
-    with_a_proxy(CHILD, strike, bare, dir, |child, events| {
+fn in_a_proxy(
+    replicas: u8,
+    strike: Strike,
+    bare: &Ran,
+    dir: &Path,
+) -> Result<&'static str, String> {
+    with_a_proxy(replicas, CHILD, strike, bare, dir, |child, events| {
         let is_kept = geteuid().is_root();
         if is_kept {
-            await_keeper(child, others_of(2), LIMIT)?;
+            await_keeper(child, others_of(replicas), LIMIT)?;
         }
         kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
         if !is_kept {
@@ -266,7 +273,7 @@ fn in_a_proxy(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, St
 
 /// The proxy of a child whose parent was made again.
 fn in_a_proxy_of_an_orphan(strike: Strike, bare: &Ran, dir: &Path) -> Result<&'static str, String> {
-    with_a_proxy(PARENT, strike, bare, dir, |parent, events| {
+    with_a_proxy(2, PARENT, strike, bare, dir, |parent, events| {
         kill(Pid::from_raw(parent), Signal::SIGKILL).map_err(|error| error.to_string())?;
         await_repairs(events, 1, LIMIT)?;
         // Another user's new leader has another number.
@@ -303,10 +310,10 @@ fn drawn(name: &str, script: &str, some: u64, case: Case) -> Result<(), Failed> 
 }
 
 /// The reaper is killed, and is made again; then the launcher is, and the leader of a child does not outlive it.
-fn another_reaper() -> Result<(), Failed> {
-    let dir = Bench::get().case_dir("around-another");
+fn another_reaper(replicas: u8) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("around-another-{replicas}"));
     let _group = one_group();
-    let (_, run) = started("(echo in the copy; sleep 30); echo $?", &dir)?;
+    let (_, run) = started(replicas, "(echo in the copy; sleep 30); echo $?", &dir)?;
     run.await_output("in the copy\n", LIMIT)?;
     let launcher = run.supervisor();
     let first = await_reaper(launcher, None)?;
@@ -319,17 +326,67 @@ fn another_reaper() -> Result<(), Failed> {
     Ok(())
 }
 
+/// One place of a proxy is struck, with two replicas and with three. One that ends too early is its child's end, by the signal that it
+/// died of, and one that has only lost its way in its loop ends with its child.
+fn one_strike(
+    replicas: u8,
+    name: &str,
+    strike: Strike,
+    ends: &'static [&'static str],
+) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("around-proxy-{name}-{replicas}"));
+    go(&dir)?;
+    let bare = shell(&format!("cd {}; {CHILD}", dir.display())).run(&dir, LIMIT)?;
+    let _group = one_group();
+    let end = in_a_proxy(replicas, strike, &bare, &dir)?;
+    // Without a proxy there is nothing to strike, and the child ends as bare.
+    if geteuid().is_root() && !ends.contains(&end) {
+        return Err(format!("{strike:?}: {end}, expected one of {ends:?}").into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+fn in_one_place() -> impl Iterator<Item = Trial> {
+    const ENDED: &[&str] = &["the child was ended"];
+    const ANY: &[&str] = &["right", "the child was ended", "stopped"];
+    let strikes = [
+        ("killed", Strike::Kill, ENDED),
+        ("instruction_pointer", Strike::Register(15, 44), ENDED),
+        ("stack_pointer", Strike::Register(7, 40), ANY),
+    ];
+    strikes
+        .into_iter()
+        .enumerate()
+        .flat_map(|(row, (name, strike, ends))| {
+            [2, 3]
+                .into_iter()
+                .filter(move |&replicas| row == 0 || paired(row, 0, usize::from(replicas)))
+                .map(move |replicas| {
+                    Trial::test(
+                        format!("faults::around::proxy_{name}_of_{replicas}"),
+                        move || one_strike(replicas, name, strike, ends),
+                    )
+                })
+        })
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
+    let mut trials = vec![
         Trial::test("faults::around::reaper", || {
             drawn("reaper", COPY, REAPERS, in_a_reaper)
         }),
         Trial::test("faults::around::proxy", || {
-            drawn("proxy", CHILD, PROXIES, in_a_proxy)
+            drawn("proxy", CHILD, PROXIES, |strike, bare, dir| {
+                in_a_proxy(2, strike, bare, dir)
+            })
         }),
         Trial::test("faults::around::proxy_of_an_orphan", || {
             drawn("orphan", PARENT, PROXIES, in_a_proxy_of_an_orphan)
         }),
-        Trial::test("faults::around::another_reaper", another_reaper),
-    ]
+        Trial::test("faults::around::another_reaper", || another_reaper(2)),
+        Trial::test("faults::around::another_reaper_of_3", || another_reaper(3)),
+    ];
+    trials.extend(in_one_place());
+    trials
 }

@@ -200,6 +200,62 @@ fn c_compiler(name: &str, variant: Variant) -> Command {
     c
 }
 
+/// A fault in whose address a field of the agent's in braces, `{sf_mirror.current}`, has become its offset there: a field that is added
+/// before another one moves it, and a number that is written down would strike something else from then on.
+pub(crate) fn resolved(flip: &str) -> Result<String, String> {
+    let mut text = flip.to_owned();
+    while let Some((before, rest)) = text.split_once('{') {
+        let (field, after) = rest
+            .split_once('}')
+            .ok_or_else(|| format!("a brace is open in the fault {flip:?}"))?;
+        text = format!("{before}{}{after}", offset(field)?);
+    }
+    Ok(text)
+}
+
+/// As the compiler of the agent lays it out.
+fn offset(field: &str) -> Result<u64, String> {
+    static KNOWN: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock().map_err(|_| "an offset panicked".to_owned())?;
+    if let Some(offset) = known.get(field) {
+        return Ok(*offset);
+    }
+    let (structure, member) = field
+        .split_once('.')
+        .ok_or_else(|| format!("a field of a structure is required, found {field:?}"))?;
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("offsets");
+    fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let (source, program) = (place.join(format!("{field}.c")), place.join(field));
+    let text = format!(
+        "#include \"agent.h\"\nint main(void) {{ return __builtin_printf(\"%lu\", offsetof(struct {structure}, {member})) < 0; }}\n"
+    );
+    fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+    let crates = workspace().join("crates");
+    let made = Command::new("cc")
+        .arg("-w")
+        .arg("-I")
+        .arg(crates.join("agent/src"))
+        .arg("-I")
+        .arg(crates.join("inside/include"))
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .map_err(|error| format!("cc: {error}"))?;
+    if !made.status.success() {
+        let why = String::from_utf8_lossy(&made.stderr);
+        return Err(format!("{field} is no field of the agent's:\n{why}"));
+    }
+    let said = Command::new(&program)
+        .output()
+        .map_err(|error| format!("{}: {error}", program.display()))?;
+    let offset = String::from_utf8_lossy(&said.stdout)
+        .parse()
+        .map_err(|error| format!("the offset of {field}: {error}"))?;
+    known.insert(field.to_owned(), offset);
+    Ok(offset)
+}
+
 fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|m| m.modified()).ok()
 }

@@ -93,12 +93,20 @@ fn keeper(launcher: i32, events: &Path, replicas: usize) -> Result<i32, String> 
 }
 
 fn keeper_then_leader(run: &Running, dir: &Path) -> Result<(), String> {
+    keeper_then_leader_of(2, run, dir)
+}
+
+fn keeper_then_leader_of_3(run: &Running, dir: &Path) -> Result<(), String> {
+    keeper_then_leader_of(3, run, dir)
+}
+
+fn keeper_then_leader_of(replicas: usize, run: &Running, dir: &Path) -> Result<(), String> {
     let events = dir.join("events");
-    let old = keeper(run.supervisor(), &events, 2)?;
+    let old = keeper(run.supervisor(), &events, replicas)?;
     let leader = replica_pid(&events, 0)?;
     kill(Pid::from_raw(old), Signal::SIGKILL).map_err(|error| format!("keeper: {error}"))?;
     // Another one is there as soon as the launcher has seen it.
-    until(|| match keeper(run.supervisor(), &events, 2)? {
+    until(|| match keeper(run.supervisor(), &events, replicas)? {
         pid if pid == old => Err("no other keeper was made".to_owned()),
         _ => Ok(()),
     })?;
@@ -401,5 +409,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         no_room_for_a_copy(),
         killed_at_the_end(),
         trial("keeper_killed", 2, &[], false, keeper_then_leader, right()),
+        trial(
+            "keeper_of_3_killed",
+            3,
+            &[],
+            false,
+            keeper_then_leader_of_3,
+            right(),
+        ),
     ]
 }

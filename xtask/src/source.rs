@@ -8,6 +8,10 @@ use std::path::Path;
 use crate::complaint::{Complaint, Pages, complaint};
 
 const TEST_LINES_MAX: usize = 600;
+/// What a screen shows at once.
+const FUNCTION_LINES_MAX: usize = 60;
+/// Votes, repairs and calls of every replica: who reads a function of these sees all that it does.
+const SHORT: &str = "crates/agent/src/";
 
 /// What begins a public item, and the attributes of those that are named elsewhere than in Rust.
 const ITEMS: [&str; 7] = ["fn", "struct", "enum", "const", "static", "trait", "type"];
@@ -166,6 +170,33 @@ pub(crate) fn shared_names(c: &Pages) -> Vec<Complaint> {
     complaints
 }
 
+/// Functions of the agent that are too long. clang-format puts their braces in the first column, and those of macros nowhere there.
+pub(crate) fn long_functions(c: &Pages) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (file, text) in c {
+        if !file.starts_with(SHORT) {
+            continue;
+        }
+        let mut opened = None;
+        for (at, line) in text.lines().enumerate() {
+            if line == "{" {
+                opened = Some(at);
+            } else if line == "}"
+                && let Some(from) = opened.take()
+            {
+                let found = at - from - 1;
+                if found > FUNCTION_LINES_MAX {
+                    let why = format!(
+                        "a function of {found} lines, at most {FUNCTION_LINES_MAX} are allowed"
+                    );
+                    complaints.push(complaint(file, from, why));
+                }
+            }
+        }
+    }
+    complaints
+}
+
 /// The name of the function that a line declares: the word before the first parenthesis, behind a type and in the first column.
 fn of_function(line: &str) -> Option<&str> {
     let line = match line.strip_prefix("__attribute__((") {
@@ -201,6 +232,22 @@ mod tests {
         ]));
         let why = "look is a function of crates/agent/src/a.c too".to_owned();
         assert_eq!(found, [complaint("crates/agent/src/b.c", 4, why)]);
+    }
+
+    #[test]
+    fn a_function_of_the_agent_that_no_screen_shows_is_found() {
+        let of = |lines: usize| format!("static int f(void)\n{{\n{}}}\n", "\tg();\n".repeat(lines));
+        let text = of(60) + &of(61);
+        let found = long_functions(&pages(&[
+            ("crates/agent/src/a.c", &text),
+            ("cc/runtime/a.c", &text),
+        ]));
+        let why = "a function of 61 lines, at most 60 are allowed".to_owned();
+        assert_eq!(found, [complaint("crates/agent/src/a.c", 64, why)]);
+        assert_eq!(
+            long_functions(&pages(&[("crates/agent/src/a.c", &of(60))])),
+            []
+        );
     }
 
     fn pages(files: &[(&str, &str)]) -> Pages {

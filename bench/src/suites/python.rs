@@ -1,8 +1,8 @@
 //! Somebody else's tests as a judge of `steadfast run`: those that Python comes with, as Debian packages them
 //! (libpython3.11-testsuite), module by module, bare and then as replicas. Each test has to end as it does bare.
 //!
-//! A module that starts a thread or a process is refused as a whole, at the first that does; it is counted
-//! apart, and must have been refused by name.
+//! Threads and child processes are protected with it. A module that does what is refused ends there; it is counted apart, and
+//! must have been refused by name.
 //!
 //! Not covered: modules that need a network, a display, or minutes; tests that end differently from one bare
 //! run to the next are judged all the same, and have to be looked at.
@@ -16,14 +16,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-/// Modules of one process for the most part, seconds each.
+/// Seconds each for the most part; the last line has those of threads and processes.
 const MODULES: &str = "array audioop base64 bigmem binascii binop bisect bool bufio builtin bytes calendar cmath collections colorsys complex \
     contextlib copy deque descr dict difflib dis enumerate eof errno exceptions fcntl file fileio float format fractions fstring \
     functools generators genericpath getopt gettext glob grammar gzip hash hashlib heapq html hmac int io iter itertools json list long lzma \
     mailbox math memoryio memoryview mimetypes minidom mmap netrc numeric_tower operator ordered_dict os pathlib pickle plistlib posix \
     posixpath pow pprint property pty pwd random range re resource richcmp set shelve shutil signal slice sort stat statistics \
     strftime string strptime struct strtod sys tarfile tempfile textwrap time timeit tuple types unicode unicodedata \
-    univnewlines urlparse uu wave weakref xml_etree zipfile zlib zoneinfo select poll epoll locale largefile sched";
+    univnewlines urlparse uu wave weakref xml_etree zipfile zlib zoneinfo select poll epoll locale largefile sched \
+    fork1 queue subprocess thread threading";
 /// Refused, as `steadfast run` says it.
 const REFUSED: i32 = 121;
 const LIMIT: Duration = Duration::from_secs(600);

@@ -69,6 +69,12 @@ pub(super) const FAMILIES: &[Family] = &[
         "event=500 mem=[0x2e1000008040] bit=3",
         parked,
     ),
+    // Its vector state, at the control word: a reserved bit there ends who restores it.
+    family(
+        "parked_vector_state",
+        "event=500 mem=[0x2e1000008418] bit=20",
+        parked,
+    ),
     family(
         "bad_core",
         "class=int-mul in=products n=1.. reg=rax after bit=13",

@@ -12,6 +12,7 @@ mod moments;
 mod protection;
 mod shared;
 mod targets;
+mod turns;
 mod waits;
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,6 +46,7 @@ use moments::*;
 use protection::*;
 use shared::*;
 use targets::*;
+use turns::*;
 use waits::*;
 
 // A replica that answers no command is given 20 s (docs/concepts/replication.md); the rest is room on a machine that does other work.
@@ -184,7 +186,12 @@ impl Fault {
         let invocation = target.invocation(protector(
             self.replicas,
             &events,
-            &["--on-mismatch", mode, "--flip", &self.flip],
+            &[
+                "--on-mismatch",
+                mode,
+                "--flip",
+                &build::resolved(&self.flip)?,
+            ],
         ));
         let run = {
             let _group = (self.replicas > 1).then(some_groups);
@@ -302,6 +309,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(goes_on_after_exec());
     trials.push(while_the_leader_waits());
     trials.extend(in_shared_memory());
+    trials.extend(among_parked_threads());
+    trials.extend(of_processes());
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
     trials.extend([
         by_the_clock(

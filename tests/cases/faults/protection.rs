@@ -2,8 +2,6 @@
 
 use super::*;
 
-/// Offset of `live` in struct sf_group (crates/agent/src/layout/abi.h).
-pub(super) const LIVE: usize = 776;
 /// Offset in `sf_calls` of the kind of write's second argument (crates/agent/src/tables/tables.h, struct sf_call).
 pub(super) const WRITE_ROW: usize = 72 + 12 + 8;
 
@@ -105,13 +103,13 @@ pub(super) fn in_the_protection() -> Vec<Trial> {
         case(
             "live",
             2,
-            format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"),
+            "replica=0 at=agent!sf_arrive n=40 mem=[log+{sf_group.live}] bit=5".to_owned(),
             After::Right,
         ),
         case(
             "live_of_3",
             3,
-            format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"),
+            "replica=0 at=agent!sf_arrive n=40 mem=[log+{sf_group.live}] bit=5".to_owned(),
             After::Right,
         ),
         // The row of a call in the agent's table: a repair of the program's memory does not mend it.

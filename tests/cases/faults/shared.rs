@@ -72,12 +72,6 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
             After::Agreed,
         ),
         (
-            "baton",
-            2,
-            format!("replica=1 {at} mem=[{DOMAIN:#x}] bit=7"),
-            After::Detected,
-        ),
-        (
             "baton_unread",
             3,
             format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048),

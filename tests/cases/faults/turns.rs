@@ -1,0 +1,156 @@
+//! Faults in what says who runs: threads that are parked and the queue they stand in (crates/agent/src/threads/thread.h), and the
+//! baton of processes that share memory (crates/agent/src/memory/domain.c).
+//!
+//! A name in braces is a field of a structure of the agent's, and stands for its offset.
+
+use super::*;
+
+/// A leader and a follower, in groups of two and of three; of each structure half of the four is taken, one with two replicas and one
+/// with three.
+const VICTIMS: [(usize, u8, u8); 4] = [(0, 2, 0), (1, 2, 1), (0, 3, 0), (1, 3, 2)];
+
+type Program = fn() -> Result<Target, String>;
+
+/// A structure, by number, and what a bit of it does to groups of two and of three.
+struct Word {
+    name: &'static str,
+    /// When and where.
+    place: String,
+    of_2: After,
+    of_3: After,
+}
+
+impl Word {
+    fn trials(self, row: usize, program: Program) -> impl Iterator<Item = Trial> {
+        VICTIMS
+            .into_iter()
+            .filter(move |&(role, replicas, _)| paired(row, role, usize::from(replicas)))
+            .map(move |(role, replicas, victim)| {
+                let whose = if role == 0 { "leader" } else { "follower" };
+                // `served` in the page of the domain (struct domain): a word for each index, behind the next ticket.
+                let served = DOMAIN + 8 * (1 + u64::from(victim));
+                let place = self.place.replace("SERVED", &format!("{served:#x}"));
+                Fault {
+                    name: format!("turns::{}_of_{whose}_of_{replicas}", self.name),
+                    replicas,
+                    stop: false,
+                    flip: format!("replica={victim} {place}"),
+                    after: if replicas == 2 { self.of_2 } else { self.of_3 },
+                }
+                .trial(program)
+            })
+    }
+}
+
+fn word(name: &'static str, place: &str, of_2: After, of_3: After) -> Word {
+    Word {
+        name,
+        place: place.to_owned(),
+        of_2,
+        of_3,
+    }
+}
+
+/// At event 500 the second thread waits in a semaphore, and the first one runs: their entries are the third and the second of the
+/// table, since the order of the queue stands before them.
+pub(super) fn among_parked_threads() -> Vec<Trial> {
+    use After::{Corrected, Right};
+    let words = [
+        word(
+            "running",
+            "event=500 mem=[agent!app+{sf_mirror.current}] bit=0",
+            Corrected,
+            Corrected,
+        ),
+        word(
+            "alive",
+            "event=500 mem=[agent!app+{sf_mirror.threads}] bit=1",
+            Corrected,
+            Corrected,
+        ),
+        word(
+            "state_of_running",
+            "event=500 mem=[0x2e1000004000] bit=2",
+            Corrected,
+            Corrected,
+        ),
+        // It gives way once more, or stands elsewhere among those that wait: of two threads that is the same.
+        word(
+            "asked_to_give_way",
+            "event=500 mem=[agent!app+{sf_mirror.turn}] bit=0",
+            Right,
+            Right,
+        ),
+        word(
+            "place_in_line",
+            "event=500 mem=[0x2e1000008030] bit=3",
+            Right,
+            Right,
+        ),
+    ];
+    let mut trials = Vec::new();
+    for (row, word) in words.into_iter().enumerate() {
+        trials.extend(word.trials(row, parked));
+    }
+    // The entry of a thread that is not there.
+    for (replicas, who, after) in [(1, "", After::Harmless), (3, "replica=2 ", After::Agreed)] {
+        trials.push(
+            Fault {
+                name: format!("turns::free_entry_of_{replicas}"),
+                replicas,
+                stop: false,
+                flip: format!("{who}event=500 mem=[0x2e100000c070] bit=3"),
+                after,
+            }
+            .trial(parked),
+        );
+    }
+    trials
+}
+
+/// At `report` the first process is alone and has its turn; at event 20 of a worker others wait for theirs.
+pub(super) fn of_processes() -> Vec<Trial> {
+    use After::{Agreed, Corrected, Detected, DetectedOrRight};
+    const ALONE: &str = "at=shared_fork!report n=1";
+    let alone = |place: &str| format!("{ALONE} mem={place}");
+    // The word from which all processes and all replicas take their tickets: nobody can tell what stood there.
+    let next = word(
+        "next_ticket",
+        &alone(&format!("[{DOMAIN:#x}] bit=7")),
+        Detected,
+        Detected,
+    );
+    // Whether this replica has its turn: it goes on without one. Two others outvote it.
+    let holds = word(
+        "holds",
+        &alone("[agent!me+{sf_me.holds}] bit=0"),
+        Detected,
+        Corrected,
+    );
+    // Which ticket it holds: the turn that it gives is not the next one of its index, and a repair finds replicas with different ones.
+    let ticket = word(
+        "ticket",
+        &alone("[agent!me+{sf_me.ticket}] bit=1"),
+        Detected,
+        Detected,
+    );
+    // Whose turn it is at this replica's index: who gives it up writes the word anew.
+    let turn = word(
+        "turn_of_others",
+        "process=1 event=20 mem=[SERVED] bit=2",
+        DetectedOrRight,
+        DetectedOrRight,
+    );
+    // What is only looked at when a replica has died.
+    let given = word(
+        "given_unread",
+        &alone("[log+{sf_group.baton_given}] bit=1"),
+        Agreed,
+        Agreed,
+    );
+    let mut trials = Vec::new();
+    for (row, word) in [next, holds, ticket, turn, given].into_iter().enumerate() {
+        trials.extend(word.trials(row, shares_memory));
+    }
+    trials
+}
