@@ -137,8 +137,8 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_010c,
-        "a child process of a child of vfork that has not called exec yet",
-        "the replicas follow one child at a time; fix: make the program use fork",
+        "a child process of a child of vfork that has not called exec yet, in a program that shares memory",
+        "processes that share memory take turns, and that child has its parent's; fix: make the program use fork",
     ),
     (
         0x8000_010d,

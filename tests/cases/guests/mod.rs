@@ -393,12 +393,14 @@ pub(crate) fn rows() -> Vec<Row> {
             .expect(Expect::Refused("waiting for a lock in a file"))
             .replicas(&[1, 2, 3]),
     );
-    for how in ["fork", "vfork", "spawn", "system", "popen", "clone3"] {
+    for how in [
+        "fork", "vfork", "spawn", "system", "popen", "clone3", "nested",
+    ] {
         rows.push(row("fork.c").args(how, &[how]).replicas(&[1, 2, 3]));
     }
     rows.push(
         row("fork.c")
-            .args("nested", &["nested"])
+            .args("nested_shared", &["nested_shared"])
             .expect(Expect::Refused("a child of vfork that has not called exec"))
             .replicas(&[2]),
     );

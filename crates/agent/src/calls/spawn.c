@@ -15,8 +15,11 @@
  *  2. Followers are copied from followers: a latent error of the leader does not spread.
  *  3. While a child stands in for the leader, app.spawn holds what the parent goes on with, equally in all replicas.
  *
- * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces, a TLS of the child's own, a child of
- * vfork that makes another one; memory checks and snapshots while a child of vfork has not called exec.
+ * A child of vfork that has not called exec makes copies alone: its vfork is a fork, which POSIX allows. So at most one child
+ * stands in for a leader, and its own children are the kernel's children of it.
+ *
+ * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces, a TLS of the child's own, a copy of a child of vfork
+ * that shares memory; memory checks and snapshots while a child of vfork has not called exec.
  * See vfork(2), clone(2), prctl(2) PR_SET_CHILD_SUBREAPER; docs/concepts/replication.md, "Children".
  */
 #include "agent.h"
@@ -439,6 +442,10 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 			store(&own->done, me.next); /* a log that ends before its first event is done */
 	}
 	sf_arm();
+	if (app.spawn.active) { /* the parent that waits is none of this process's, which has the thread that called vfork */
+		app.spawn.active = 0;
+		app.threads = app.spawn.threads;
+	}
 	if (k->flags & CLONE_CLEAR_SIGHAND)
 		no_handlers();
 	if (k->flags & CLONE_CHILD_SETTID)
@@ -553,8 +560,9 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 		return;
 	what_is_asked(nr, a, &k);
 	/* vfork(2): the child has memory of its own, and its parent does not wait for it. */
-	if (G->options & SF_O_PAIR) {
+	if ((G->options & SF_O_PAIR) || app.spawn.active)
 		k.flags &= ~(CLONE_VM | CLONE_VFORK);
+	if (G->options & SF_O_PAIR) {
 		if (sf_domain_refuses())
 			refused = SF_NR_PAIR_PROCESS;
 	} else if (G->options & SF_O_PROFILE)
@@ -563,8 +571,8 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 		refused = SF_NR_SPAWN_FILTER;
 	else if (G->options & SF_O_PRIV_NS)
 		refused = SF_NR_SPAWN_NUMBERS;
-	else if (app.spawn.active)
-		refused = SF_NR_SPAWN_NESTED;
+	else if (app.spawn.active && (app.domain || sf_domain_refuses()))
+		refused = SF_NR_SPAWN_NESTED; /* no turn is taken, and nothing is shared, in the name of a parent that waits */
 	else if (!(k.flags & CLONE_VM) && sf_domain_refuses())
 		refused = SF_NR_SHARED_CHANGE; /* the rest has joined, or was refused by its name */
 	if (refused)

@@ -567,7 +567,7 @@ struct sf_traps {
 #define SF_NR_SPAWN_NUMBERS 0x80000109u /* a child where replicas have process numbers of their own */
 #define SF_NR_SPAWN_FILTER 0x8000010au /* a child under a backstop that outlives the agent */
 #define SF_NR_SPAWN_SHARED 0x8000010bu /* fork with memory that parent and child would share */
-#define SF_NR_SPAWN_NESTED 0x8000010cu /* a child of vfork(2) makes another one */
+#define SF_NR_SPAWN_NESTED 0x8000010cu /* a child of vfork(2) makes another one, and memory is shared */
 #define SF_NR_SHARED_WAIT 0x8000010eu /* memory of several processes in a call that waits in another way */
 #define SF_NR_SHARED_FILE 0x80000110u /* a file that processes share as memory, changed in another way */
 #define SF_NR_SHARED_CHANGE 0x80000111u /* a part of such memory moved, or too many parts */

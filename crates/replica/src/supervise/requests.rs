@@ -149,13 +149,7 @@ impl Supervisor<'_> {
             Ok(flips) => modules.flips = flips,
             Err(_) => return -i64::from(libc::EAGAIN),
         }
-        match tree::by_fork(
-            self.hearing,
-            &self.group,
-            self.replicas[0].pid,
-            modules,
-            fixed,
-        ) {
+        match tree::by_fork(self.hearing, &self.group, self.acting(), modules, fixed) {
             Ok(asked) => {
                 let number = asked.number();
                 self.asked = Some(asked);
