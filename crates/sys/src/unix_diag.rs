@@ -112,3 +112,27 @@ pub fn peers() -> io::Result<HashMap<u64, u64>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixStream;
+
+    fn inode(socket: &UnixStream) -> u64 {
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        std::fs::metadata(path).expect("it is open").ino()
+    }
+
+    #[test]
+    fn both_ends_of_a_pair_name_each_other_and_no_other_pair() {
+        let ((a, b), (c, _d)) = (
+            UnixStream::pair().expect("a pair"),
+            UnixStream::pair().expect("a pair"),
+        );
+        let peers = peers().expect("CONFIG_UNIX_DIAG");
+        assert_eq!(peers.get(&inode(&a)), Some(&inode(&b)));
+        assert_eq!(peers.get(&inode(&b)), Some(&inode(&a)));
+        assert_ne!(peers.get(&inode(&c)), Some(&inode(&a)));
+    }
+}

@@ -271,3 +271,119 @@ pub fn sort_out(lists: &mut [List<'_>]) -> Result<Vec<u8>, String> {
     }
     Ok(pool.finished())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, SeekFrom, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const FILE: u32 = 1;
+    const CLASS: usize = 8;
+
+    fn area(all: &[(i32, u32, u64)]) -> Vec<u8> {
+        let mut area = vec![0; AREA_BYTES];
+        for (index, (fd, class, place)) in all.iter().enumerate() {
+            let at = HELD + index * HELD_BYTES;
+            set(&mut area, at, &fd.to_le_bytes());
+            set(&mut area, at + AS, &(-1_i32).to_le_bytes());
+            set(&mut area, at + CLASS, &class.to_le_bytes());
+            set(&mut area, at + PLACE, &place.to_le_bytes());
+        }
+        set(
+            &mut area,
+            0,
+            &u32::try_from(all.len()).expect("few").to_le_bytes(),
+        );
+        area
+    }
+
+    fn alias(area: &[u8], index: usize) -> i32 {
+        half(&area[HELD + index * HELD_BYTES..], 1).cast_signed()
+    }
+
+    fn sorted(one: &mut Vec<u8>, other: &mut Vec<u8>) -> Vec<u8> {
+        let pid = i32::try_from(std::process::id()).expect("a number");
+        let mut lists = [one, other].map(|area| List { pid, area });
+        sort_out(&mut lists).expect("all of it can be made")
+    }
+
+    #[test]
+    fn one_open_file_of_two_processes_is_made_once_and_two_of_one_name_are_made_twice() {
+        let mut file = tempfile();
+        file.write_all(b"some").expect("it is stored");
+        file.seek(SeekFrom::Start(1)).expect("a file");
+        let again = fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("a file");
+        let same = file.try_clone().expect("a file");
+        let (mut a, mut b) = (
+            area(&[(file.as_raw_fd(), FILE, 1), (again.as_raw_fd(), FILE, 0)]),
+            area(&[(same.as_raw_fd(), FILE, 1)]),
+        );
+        let pool = sorted(&mut a, &mut b);
+        let from = half(&a, POOL / 4).cast_signed();
+        assert!(from > same.as_raw_fd().max(again.as_raw_fd()));
+        assert_eq!((alias(&a, 0), alias(&a, 1), alias(&b, 0)), (from, -1, from));
+        assert_eq!(
+            (half(&pool, 0), half(&pool[HELD..], 0).cast_signed()),
+            (1, from)
+        );
+        let (mut a, mut b) = (
+            area(&[(file.as_raw_fd(), FILE, 1)]),
+            area(&[(again.as_raw_fd(), FILE, 0)]),
+        );
+        assert!(sorted(&mut a, &mut b).is_empty());
+        assert_eq!((alias(&a, 0), alias(&b, 0)), (-1, -1));
+    }
+
+    #[test]
+    fn ends_of_one_pair_have_one_name_and_those_of_another_pair_another() {
+        use std::os::unix::fs::MetadataExt;
+        let (pair, other) = (
+            UnixStream::pair().expect("a pair"),
+            UnixStream::pair().expect("a pair"),
+        );
+        let inode = |fd: i32| {
+            fs::metadata(format!("/proc/self/fd/{fd}"))
+                .expect("it is open")
+                .ino()
+        };
+        let [a, b, c] = [&pair.0, &pair.1, &other.0].map(AsRawFd::as_raw_fd);
+        let mut one = area(&[(a, DUPLEX, inode(a)), (c, DUPLEX, inode(c))]);
+        let mut two = area(&[(b, DUPLEX, inode(b))]);
+        let pool = sorted(&mut one, &mut two);
+        let place = |index: usize| word(&pool[HELD + index * HELD_BYTES..], PLACE / 8);
+        assert_eq!(half(&pool, 0), 3);
+        assert_eq!(place(0), place(2));
+        assert_ne!(place(0), place(1));
+    }
+
+    #[test]
+    fn a_stream_that_stands_elsewhere_is_the_one_that_it_was() {
+        let mut one = area(&[(1, STREAM, 0)]);
+        let elsewhere = duplicate(1).expect("a stream");
+        let mut two = area(&[(elsewhere.as_raw_fd(), STREAM, 0)]);
+        let pool = sorted(&mut one, &mut two);
+        assert_eq!(half(&pool, 0), 1);
+        assert_eq!(word(&pool[HELD..], PLACE / 8), 1);
+        assert_eq!(alias(&one, 0), -1);
+        assert_eq!(alias(&two, 0), half(&pool[HELD..], 0).cast_signed());
+    }
+
+    fn duplicate(fd: i32) -> std::io::Result<fs::File> {
+        descriptor::duplicate(i32::try_from(std::process::id()).expect("a number"), fd)
+    }
+
+    fn tempfile() -> fs::File {
+        let path = std::env::temp_dir().join(format!("steadfast-open-{}", std::process::id()));
+        let file = fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path);
+        fs::remove_file(&path).expect("clean");
+        file.expect("a file")
+    }
+}
