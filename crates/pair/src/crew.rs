@@ -13,8 +13,9 @@
 //!  1. Frames of one strand are taken in the order in which they came.
 //!  2. A process that fails ends the program: nothing of it goes on without one of its parts.
 //!
-//! Not covered: re-runs and joining with more than one process (docs/concepts/pair.md).
+//! Not covered: re-runs with more than one process (docs/concepts/pair.md).
 
+mod kin;
 mod lives;
 
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +35,8 @@ use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hex::{hex, unhex};
 use crate::link::{Frame, Sender, Tag};
+
+pub(crate) use kin::{Adopted, Kin, NotNow};
 
 /// For what a process has been told to be done.
 const SETTLES: Duration = Duration::from_secs(5);
@@ -88,6 +91,12 @@ pub(crate) struct Strand {
     /// It has been asked to stand between two events; and it does, before this one.
     halts: AtomicBool,
     stands: AtomicU64,
+    /// Its relay has come so far.
+    relayed: AtomicU64,
+    /// When it goes on its log begins anew, for another site or not.
+    begins: Mutex<Option<bool>>,
+    /// ... and has begun there; its relay has not heard of that yet.
+    anew: Mutex<Option<(Place, bool)>>,
 }
 
 impl Strand {
@@ -105,6 +114,9 @@ impl Strand {
             unchecked: Mutex::default(),
             halts: AtomicBool::new(false),
             stands: AtomicU64::new(0),
+            relayed: AtomicU64::new(0),
+            begins: Mutex::default(),
+            anew: Mutex::default(),
         })
     }
 
@@ -171,22 +183,6 @@ enum Entry {
     Waiting(Vec<Frame>),
 }
 
-/// Why no site can join a program.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotOne {
-    #[error("the program has more than one process")]
-    Several,
-    #[error("{0}")]
-    Other(String),
-}
-
-impl NotOne {
-    /// The other processes may end.
-    pub(crate) fn passes(&self) -> bool {
-        matches!(self, Self::Several)
-    }
-}
-
 /// All of one site.
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -250,14 +246,6 @@ impl Crew {
     /// Processes beside the first one that have not ended.
     pub(crate) fn others(&self) -> u32 {
         self.alive.load(Ordering::SeqCst)
-    }
-
-    /// Why no site can join the program now.
-    pub(crate) fn is_one(&self) -> Result<(), NotOne> {
-        if self.others() > 0 {
-            return Err(NotOne::Several);
-        }
-        Ok(())
     }
 
     pub(crate) fn lead(&self, sender: &Arc<Sender>) {
@@ -456,16 +444,25 @@ impl Crew {
 
     // ---- relays ----
 
-    fn relay(&self, strand: &Strand) {
+    /// From where its log begins.
+    fn relay(&self, strand: &Strand, mut place: Place) {
         let site = &strand.site;
-        let mut place = Place::first_of(site.strand());
         let mut sent = Sent {
-            strand: site.strand(),
-            ..Sent::default()
+            claim: place.seq - 1,
+            done: place.seq - 1,
+            strand: place.strand,
         };
         let mut claimed = 0;
         let mut echoed = None;
         loop {
+            if let Some((at, joined)) = locked(&strand.anew).take() {
+                (place, claimed) = (at, 0);
+                echoed = (!joined).then_some(at.seq - 1);
+                // What is not confirmed when that site is lost, has come after this.
+                strand.begin_at(Place::first_of(at.strand));
+                *locked(&strand.unchecked) = None;
+            }
+            strand.relayed.store(place.seq, Ordering::SeqCst);
             let over = locked(&strand.over).clone();
             let limit = if over.is_some() { Duration::ZERO } else { LOOK };
             match self.mode() {

@@ -12,13 +12,14 @@ use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Handed, Site};
+use steadfast_replica::site::{Given, Handed, InCommon, List, Site, sort_out};
 
 use crate::bring;
 use crate::cli::Side;
+use crate::crew::{Crew, Kin};
 use crate::error::PairError;
 use crate::files::Files;
-use crate::given::{Runs, send_given};
+use crate::given::{Others, Runs, send_given};
 use crate::hex::hex;
 use crate::ledger::Ledger;
 use crate::link::{self, Greeting, Link, Manifest, Receiver, Sender, Tag, answer};
@@ -63,6 +64,7 @@ pub(crate) struct Candidate {
 /// What the thread at the door works with.
 struct Greeter {
     site: Arc<Site>,
+    crew: Arc<Crew>,
     security: Security,
     greeting: Greeting,
     data: Vec<PathBuf>,
@@ -73,6 +75,7 @@ struct Greeter {
 pub(crate) struct Survivor<'a> {
     pub(crate) side: &'a Side,
     pub(crate) site: &'a Arc<Site>,
+    pub(crate) crew: &'a Arc<Crew>,
     pub(crate) files: &'a Mutex<Files>,
     pub(crate) greeting: &'a Greeting,
     pub(crate) security: &'a Security,
@@ -88,6 +91,7 @@ impl Door {
         let (found, inbox) = channel();
         let host = Greeter {
             site: Arc::clone(survivor.site),
+            crew: Arc::clone(survivor.crew),
             security: survivor.security.clone(),
             greeting: survivor.greeting.clone(),
             data: survivor.greeting.data.iter().map(PathBuf::from).collect(),
@@ -205,9 +209,9 @@ impl Greeter {
         // What its disk holds is read and compared with the ledger in the end, when nothing changes.
         let mut has = prepare::manifest(&self.data, &Ledger::in_memory())?;
         bring::send_live(sender, &mut has, &theirs)?.tell("a site that comes back gets");
-        let runs = Runs::of(&self.site)?;
+        let is_one = || self.crew.others() == 0;
+        let runs = Runs::of(&self.site, !is_one())?;
         let mut handed = Handed::default();
-        let is_one = || self.site.processes() == 0;
         pages_of_memory(&mut handed, &self.site, is_one(), sender).map_err(PairError::Link)?;
         let mappings = self.site.mappings().map_err(PairError::Stopped)?;
         runs.send(sender, &mappings).map_err(PairError::Link)?;
@@ -241,9 +245,13 @@ impl Candidate {
         let _ = self.sender.say(Tag::Refusal, &why);
     }
 
-    /// The rest, with the program paused.
-    pub(crate) fn hand_on(mut self, survivor: &Survivor<'_>) -> Result<(Link, Brought), PairError> {
-        let handed = self.still(survivor);
+    /// The rest, with the program paused in all its processes.
+    pub(crate) fn hand_on(
+        mut self,
+        survivor: &Survivor<'_>,
+        kin: &[Kin],
+    ) -> Result<(Link, Brought), PairError> {
+        let handed = self.still(survivor, kin);
         match handed {
             Ok(brought) => {
                 let lost_after = Duration::from_millis(survivor.side.lost_after);
@@ -264,7 +272,7 @@ impl Candidate {
         }
     }
 
-    fn still(&mut self, survivor: &Survivor<'_>) -> Result<Brought, PairError> {
+    fn still(&mut self, survivor: &Survivor<'_>, kin: &[Kin]) -> Result<Brought, PairError> {
         self.sender
             .expect_within(STILL_LIMIT)
             .map_err(PairError::Link)?;
@@ -273,7 +281,7 @@ impl Candidate {
                 "the program has become another one (execve) meanwhile: join again".into(),
             ));
         }
-        let mut given = survivor.site.hand_on().map_err(PairError::Stopped)?;
+        let (mut all, others) = whole(kin).map_err(PairError::Stopped)?;
         let data: Vec<PathBuf> = survivor.greeting.data.iter().map(PathBuf::from).collect();
         let mut files = survivor.files.lock().expect("no panic under it");
         let manifest = prepare::manifest_of_ledger(&data, &files.ledger)?;
@@ -281,15 +289,31 @@ impl Candidate {
         self.sender
             .say(Tag::Manifest, &manifest)
             .map_err(PairError::Link)?;
-        let given_on = pages_of_memory(&mut self.handed, survivor.site, true, &self.sender);
-        let (ranges, sum, memory) = given_on.map_err(PairError::Link)?;
-        (given.ranges, given.sum) = (ranges, sum);
-        let unread = files
-            .clients
-            .give_unread(survivor.site.pid())
-            .map_err(|error| PairError::Stopped(error.to_string()))?;
-        let descriptors = (files.descriptors(), files.clients.lines.tell(&unread));
-        send_given(&self.sender, &given, descriptors).map_err(PairError::Link)?;
+        let sites: Vec<&Site> = kin.iter().map(|kin| &*kin.site).collect();
+        let (mut memory, is_one) = (0, kin.len() == 1);
+        for (index, (kin, given)) in kin.iter().zip(&mut all).enumerate() {
+            // What the first one had was sent while it ran.
+            let mut nothing = Handed::default();
+            let handed = if index == 0 {
+                &mut self.handed
+            } else {
+                &mut nothing
+            };
+            let given_on = pages_of_memory(handed, &kin.site, is_one, &self.sender);
+            let (ranges, sum, pages) = given_on.map_err(PairError::Link)?;
+            (given.ranges, given.sum) = (ranges, sum);
+            memory += pages;
+            let unread = files
+                .clients
+                .give_unread(kin.table, kin.site.pid())
+                .map_err(|error| PairError::Stopped(error.to_string()))?;
+            let lines = files.clients.lines.tell(kin.table, &unread);
+            let descriptors = (files.descriptors(kin.table), lines);
+            send_given(&self.sender, given, descriptors).map_err(PairError::Link)?;
+            if index == 0 {
+                memory += others.send(&sites, &self.sender).map_err(PairError::Link)?;
+            }
+        }
         let () = answer(&mut self.receiver, Tag::Ready)?;
         self.sender.say(Tag::Go, &()).map_err(PairError::Link)?;
         Ok(Brought {
@@ -298,4 +322,27 @@ impl Candidate {
             memory,
         })
     }
+}
+
+/// All of a program that stands, but for memory and files: each process's own, and what they are to each other.
+fn whole(kin: &[Kin]) -> Result<(Vec<Given>, Others), String> {
+    let sites: Vec<&Site> = kin.iter().map(|kin| &*kin.site).collect();
+    let mut all = Vec::new();
+    for site in &sites {
+        all.push(site.hand_on()?);
+    }
+    let mut lists: Vec<List<'_>> = sites
+        .iter()
+        .zip(&mut all)
+        .map(|(site, given)| List {
+            pid: site.pid(),
+            area: &mut given.descriptors,
+        })
+        .collect();
+    let pool = sort_out(&mut lists)?;
+    let common = InCommon::of(&sites)?;
+    for (given, attached) in all.iter_mut().zip(&common.attached) {
+        given.attached.clone_from(attached);
+    }
+    Ok((all, Others::of(kin, pool, common)))
 }

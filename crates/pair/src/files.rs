@@ -118,9 +118,10 @@ impl Files {
     }
 
     /// The descriptors that name files, for a site that comes back.
-    pub(crate) fn descriptors(&self) -> Vec<(i32, PathBuf, bool)> {
+    pub(crate) fn descriptors(&self, table: u64) -> Vec<(i32, PathBuf, bool)> {
         let named = |(fd, open): (&i32, &Open)| (*fd, open.path.clone(), open.file.is_some());
-        self.open[&0].iter().map(named).collect()
+        let all = self.open.get(&table).into_iter().flatten();
+        all.map(named).collect()
     }
 
     /// Whether the process of this table has been heard of: it has the descriptors of its parent.
@@ -133,10 +134,11 @@ impl Files {
     }
 
     /// The same, as the other site has told them.
-    pub(crate) fn take_descriptors(&mut self, all: Vec<(i32, PathBuf, bool)>) {
+    pub(crate) fn take_descriptors(&mut self, table: u64, all: Vec<(i32, PathBuf, bool)>) {
+        self.table(table);
         for (fd, path, protected) in all {
             let file = protected.then(|| self.ledger.file(&path));
-            self.table(0).insert(fd, Open { path, file });
+            self.table(table).insert(fd, Open { path, file });
         }
     }
 

@@ -1,13 +1,19 @@
 //! Given: what a site that comes back needs of the program besides memory and files: which program it is, and in the end one frame
-//! with the rest.
+//! for each process with the rest, and one with what they are to each other.
+//!
+//! ```text
+//!   pages, Given of the first process ──► pages in common, Others ──► pages, Given of each other one, behind its parent's
+//! ```
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use steadfast_digest::vote128;
-use steadfast_replica::site::{Given, Site};
+use steadfast_replica::site::{Attached, Given, InCommon, Pages, Site};
+use steadfast_sys::shared::Shared;
 
+use crate::crew::Kin;
 use crate::error::PairError;
 use crate::hex::digest_of;
 use crate::hold;
@@ -24,6 +30,91 @@ struct Head {
     descriptors: usize,
     files: Vec<(i32, PathBuf, bool)>,
     lines: Vec<hold::Told>,
+    /// Address, bytes, place and number of the segment, rights.
+    attached: Vec<(u64, u64, u64, usize, u64)>,
+}
+
+/// A process beside the first one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Other {
+    pub(crate) strand: u64,
+    pub(crate) table: u64,
+    pub(crate) number: u32,
+    /// Its parent's place, of all processes.
+    pub(crate) parent: usize,
+}
+
+/// What the processes of a program are to each other.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Others {
+    pub(crate) all: Vec<Other>,
+    /// Bytes of each segment of memory that they have in common, and the sum over its pages.
+    segments: Vec<u64>,
+    pub(crate) sum: String,
+    /// What they have open in common.
+    #[serde(skip)]
+    pub(crate) pool: Vec<u8>,
+    #[serde(skip)]
+    common: InCommon,
+}
+
+impl Others {
+    pub(crate) fn of(kin: &[Kin], pool: Vec<u8>, common: InCommon) -> Self {
+        let one = |kin: &Kin| Other {
+            strand: kin.site.strand(),
+            table: kin.table,
+            number: kin.site.program_number(),
+            parent: kin.parent,
+        };
+        Self {
+            all: kin.iter().skip(1).map(one).collect(),
+            segments: common.segments.clone(),
+            sum: String::new(),
+            pool,
+            common,
+        }
+    }
+
+    /// With the memory that they have in common. How many pages that was.
+    pub(crate) fn send(&self, sites: &[&Site], sender: &Sender) -> io::Result<u64> {
+        let mut pages = 0;
+        let sum = self.common.give(sites, |place, page| {
+            pages += 1;
+            sender.send(Tag::Memory, &[&place.to_le_bytes(), page])
+        })?;
+        let head = Self {
+            all: self.all.clone(),
+            segments: self.segments.clone(),
+            sum: format!("{sum:032x}"),
+            ..Self::default()
+        };
+        let head = serde_json::to_vec(&head).map_err(io::Error::other)?;
+        let len = u32::try_from(head.len()).map_err(io::Error::other)?;
+        sender.send(Tag::Others, &[&len.to_le_bytes(), &head, &self.pool])?;
+        Ok(pages)
+    }
+
+    pub(crate) fn parse(frame: &Frame) -> Option<Self> {
+        let (len, rest) = frame.body.split_first_chunk()?;
+        let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+        let (head, pool) = rest.split_at_checked(len)?;
+        let this: Self = serde_json::from_slice(head).ok()?;
+        let common = InCommon {
+            segments: this.segments.clone(),
+            attached: Vec::new(),
+        };
+        Some(Self {
+            pool: pool.to_vec(),
+            common,
+            ..this
+        })
+    }
+
+    /// Joiner: the memory that they have in common, of these pages.
+    pub(crate) fn memory(&self, pages: &Pages) -> Result<Vec<Shared>, String> {
+        let sum = digest_of(&self.sum).map_err(|error| error.to_string())?;
+        self.common.make(pages, sum)
+    }
 }
 
 /// The program that runs, which may have taken the place of the command's.
@@ -33,10 +124,14 @@ pub(crate) struct Runs {
     pub(crate) strand: u64,
     pub(crate) program: PathBuf,
     digest: String,
+    /// It has more than one process.
+    pub(crate) several: bool,
+    /// What a program that it becomes, or starts, finds as AT_RANDOM.
+    pub(crate) random: [u8; 16],
 }
 
 impl Runs {
-    pub(crate) fn of(site: &Site) -> Result<Self, PairError> {
+    pub(crate) fn of(site: &Site, several: bool) -> Result<Self, PairError> {
         let unreadable = |source| PairError::Kernel {
             part: "the file of the program that runs",
             source,
@@ -48,6 +143,8 @@ impl Runs {
             strand,
             program,
             digest,
+            several,
+            random: site.random(),
         })
     }
 
@@ -99,6 +196,11 @@ pub(crate) fn send_given(
         descriptors: given.descriptors.len(),
         files,
         lines,
+        attached: given
+            .attached
+            .iter()
+            .map(|part| (part.at, part.bytes, part.offset, part.segment, part.rights))
+            .collect(),
     };
     let head = serde_json::to_vec(&head).map_err(io::Error::other)?;
     let len = u32::try_from(head.len()).map_err(io::Error::other)?;
@@ -133,6 +235,17 @@ pub(crate) fn parse_given(frame: &Frame) -> Option<Told> {
         sum: digest_of(&head.sum).ok()?,
         descriptors: descriptors.to_vec(),
         registers: registers.to_vec(),
+        attached: head
+            .attached
+            .into_iter()
+            .map(|(at, bytes, offset, segment, rights)| Attached {
+                at,
+                bytes,
+                offset,
+                segment,
+                rights,
+            })
+            .collect(),
     };
     Some((given, (head.files, head.lines)))
 }

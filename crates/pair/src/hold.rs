@@ -99,8 +99,6 @@ impl Change {
 
 /// A process, by the strand that it began with, and a descriptor of its.
 type At = (u64, i32);
-/// The process that the program was started as.
-const FIRST: u64 = 0;
 
 /// The program's connections, in log order, on both sites alike.
 #[derive(Debug, Default)]
@@ -108,8 +106,8 @@ pub(crate) struct Lines {
     at: HashMap<At, u64>,
     all: HashMap<u64, Known>,
     newest: u64,
-    /// Of a site that has joined: what was acknowledged by then, and its program, which has one process, has not read yet.
-    unread: HashMap<i32, Vec<u8>>,
+    /// Of a site that has joined: what was acknowledged by then, and its program has not read yet.
+    unread: HashMap<At, Vec<u8>>,
 }
 
 impl Lines {
@@ -178,7 +176,7 @@ impl Lines {
                     known.next = known.next.wrapping_add((bytes & 0xffff_ffff) as u32);
                     changes.push(Change::Is(*known));
                 }
-                if let Some(unread) = self.unread.get_mut(&fd).filter(|_| table == FIRST) {
+                if let Some(unread) = self.unread.get_mut(&(table, fd)) {
                     let read = usize::try_from(bytes).unwrap_or(usize::MAX);
                     unread.drain(..read.min(unread.len()));
                 }
@@ -204,10 +202,8 @@ impl Lines {
                 if let Some(connection) = self.at.remove(&(table, from)) {
                     self.at.insert((table, to), connection);
                 }
-                if table == FIRST
-                    && let Some(unread) = self.unread.remove(&from)
-                {
-                    self.unread.insert(to, unread);
+                if let Some(unread) = self.unread.remove(&(table, from)) {
+                    self.unread.insert((table, to), unread);
                 }
             }
             Flow::Moved { .. } | Flow::Handed => {}
@@ -215,12 +211,12 @@ impl Lines {
     }
 
     fn forget_unread(&mut self, table: u64, ends: impl Fn(i32) -> bool) {
-        self.unread.retain(|fd, _| table != FIRST || !ends(*fd));
+        self.unread.retain(|at, _| table != at.0 || !ends(at.1));
     }
 
     /// For a site that joins, with what has come for each and was not read.
-    pub(crate) fn tell(&self, unread: &HashMap<i32, Vec<u8>>) -> Vec<Told> {
-        let first = self.at.iter().filter(|(at, _)| at.0 == FIRST);
+    pub(crate) fn tell(&self, table: u64, unread: &HashMap<i32, Vec<u8>>) -> Vec<Told> {
+        let its = self.at.iter().filter(|(at, _)| at.0 == table);
         let one = |((_, fd), known): (&At, &Known)| Told {
             fd: *fd,
             own: known.line.own,
@@ -230,13 +226,12 @@ impl Lines {
             free: known.free,
             unread: unread.get(fd).map_or_else(String::new, |bytes| hex(bytes)),
         };
-        first
-            .filter_map(|(at, connection)| Some(one((at, self.all.get(connection)?))))
+        its.filter_map(|(at, connection)| Some(one((at, self.all.get(connection)?))))
             .collect()
     }
 
     /// What [`Self::tell`] has told.
-    pub(crate) fn take(&mut self, all: Vec<Told>) -> io::Result<()> {
+    pub(crate) fn take(&mut self, table: u64, all: Vec<Told>) -> io::Result<()> {
         for told in all {
             let line = Line {
                 own: told.own,
@@ -250,19 +245,30 @@ impl Lines {
                 given: told.next,
                 free: told.free,
             };
-            self.begins((FIRST, told.fd), known);
+            let at = (table, told.fd);
+            let same = |one: &&u64| {
+                let line = self.all.get(one).map(|known| known.line);
+                line.is_some_and(|line| (line.own, line.peer) == (told.own, told.peer))
+            };
+            // Another process may have it as well.
+            match self.at.values().find(same).copied() {
+                Some(connection) => drop(self.at.insert(at, connection)),
+                None => self.begins(at, known),
+            }
             let unread = unhex(&told.unread)?;
             if !unread.is_empty() {
-                self.unread.insert(told.fd, unread);
+                self.unread.insert(at, unread);
             }
         }
         Ok(())
     }
 
     /// What this site's program has not read of what was acknowledged, for when it leads.
-    pub(crate) fn unread(&self) -> Vec<Unread> {
-        let left = self.unread.iter().filter(|(_, bytes)| !bytes.is_empty());
-        left.map(|(fd, bytes)| (*fd, Some(bytes.clone()))).collect()
+    pub(crate) fn unread(&self, table: u64) -> Vec<Unread> {
+        let its = |(at, bytes): &(&At, &Vec<u8>)| at.0 == table && !bytes.is_empty();
+        let left = self.unread.iter().filter(its);
+        left.map(|(at, bytes)| (at.1, Some(bytes.clone())))
+            .collect()
     }
 }
 
@@ -570,9 +576,13 @@ impl Clients {
         Ok(())
     }
 
-    /// This site's program stands, and another site joins: what has come for each connection and was not read. That site
+    /// This site's program stands, and another site joins: what has come for each connection of a process and was not read. That site
     /// gets it, so it may be acknowledged; nothing is behind it.
-    pub(crate) fn give_unread(&mut self, pid: i32) -> io::Result<HashMap<i32, Vec<u8>>> {
+    pub(crate) fn give_unread(
+        &mut self,
+        process: u64,
+        pid: i32,
+    ) -> io::Result<HashMap<i32, Vec<u8>>> {
         let mut all = HashMap::new();
         let Some(hold) = &self.hold else {
             return Ok(all);
@@ -580,7 +590,7 @@ impl Clients {
         hold.set(true)?;
         for ((table, fd), connection) in &self.lines.at {
             let known = self.lines.all.get_mut(connection);
-            let Some(known) = known.filter(|known| !known.free && *table == FIRST) else {
+            let Some(known) = known.filter(|known| !known.free && *table == process) else {
                 continue;
             };
             let Some(connection) = Connection::of(pid, *fd) else {

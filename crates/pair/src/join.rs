@@ -9,6 +9,7 @@
 //!   ready ────────────────────────────────────► pauses the program
 //!   files, memory ◄──────────────────────────── what has changed since, and manifest ┐ it stands
 //!   ledger, descriptors, registers ◄─────────── the rest (site/join.rs)              │ still
+//!   makes the other processes, and each theirs ◄ theirs (site/several.rs)             │
 //!   ready ────────────────────────────────────► go, under a new name                 ┘
 //! ```
 //!
@@ -28,10 +29,11 @@ use crate::alone::{self, Address};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::Outcome;
+use crate::crew::Adopted;
 use crate::door::BEFORE_LIMIT;
 use crate::error::PairError;
 use crate::files::Files;
-use crate::given::{Runs, parse_given};
+use crate::given::{Descriptors, Other, Others, Runs, Told, parse_given};
 use crate::ledger::Ledger;
 use crate::link::{self, Frame, Greeting, Manifest, Receiver, Sender, Tag, answer, connect};
 use crate::prepare::{self, Prepared};
@@ -55,11 +57,13 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     }
     let (ledger, runs, mappings) = greeted?;
     if runs.strand != 0 {
-        // Memory checks and snapshots are the first program's.
         prepared.plan.path = runs.program;
+    }
+    if runs.strand != 0 || runs.several {
+        // Memory checks and snapshots are the first program's, while it is one process.
         prepared.plan.on_mismatch = OnMismatch::Stop;
     }
-    let start = prepare::start(&prepared, Part::Secondary, [0; 16], Some(runs.strand));
+    let start = prepare::start(&prepared, Part::Secondary, runs.random, Some(runs.strand));
     let site = Arc::new(start?);
     let joined = stand(&site, &mappings, &pages).and_then(|known| {
         become_secondary(
@@ -76,7 +80,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         let _ = sender.say(Tag::Refusal, &error.to_string());
         steadfast_sys::child::end(site.pid());
     }
-    let (files, event) = joined?;
+    let (files, event, others) = joined?;
     eprintln!("steadfast pair: this site has joined, and is the secondary from event {event} on");
     Follower {
         side,
@@ -86,6 +90,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         address,
         hold: held,
         security,
+        others,
     }
     .run(sender, receiver, Site::begun_at(runs.strand, event))
 }
@@ -166,7 +171,7 @@ fn become_secondary(
     mut ledger: Ledger,
     mappings: &[u8],
     has: (Pages, Known),
-) -> Result<(Files, u64), PairError> {
+) -> Result<(Files, u64, Vec<Adopted>), PairError> {
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     // What the program has changed since, while it still runs.
     let mut fresh = Pages::default();
@@ -179,22 +184,84 @@ fn become_secondary(
     let manifest: Manifest = answer(receiver, Tag::Manifest)?;
     check_sizes(&manifest)?;
     prepare::enrol(&mut ledger, &manifest)?;
-    let last = take_memory(receiver, &mut fresh)?;
-    let (given, (descriptors, lines)) = Some(&last)
-        .filter(|last| last.tag == Tag::Given)
-        .and_then(parse_given)
+    let (given, descriptors) = take_given(receiver, &mut fresh)?;
+    let mut pages = Pages::default();
+    let last = take_memory(receiver, &mut pages)?;
+    let others = Some(&last)
+        .filter(|last| last.tag == Tag::Others)
+        .and_then(Others::parse)
         .ok_or_else(|| unexpected(&last))?;
-    let spent = site
-        .become_given(&given, mappings, has, fresh)
-        .map_err(cannot)?;
+    let mut theirs = Vec::new();
+    for _ in &others.all {
+        let mut fresh = Pages::default();
+        theirs.push((take_given(receiver, &mut fresh)?, fresh));
+    }
+    // All has come: who refuses is heard.
+    let segments = others.memory(&pages).map_err(cannot)?;
+    // They inherit what they have in common, and begin as the first one is now.
+    site.pool(&others.pool).map_err(cannot)?;
+    let kin = bear(site, &others.all).map_err(cannot)?;
     let mut files = Files::new(ledger, prepared.data.clone());
-    files.take_descriptors(descriptors);
-    files.clients.lines.take(lines).map_err(PairError::Link)?;
+    take_descriptors(&mut files, 0, descriptors)?;
+    let mut spent = Vec::from(
+        site.become_given(&given, mappings, has, (fresh, &segments))
+            .map_err(cannot)?,
+    );
+    let mut adopted = Vec::new();
+    for ((its, other), told) in kin.into_iter().zip(&others.all).zip(theirs) {
+        let ((given, descriptors), fresh) = told;
+        take_descriptors(&mut files, other.table, descriptors)?;
+        let all = its.become_given(&given, &[], Default::default(), (fresh, &segments));
+        spent.extend(all.map_err(cannot)?);
+        adopted.push(Adopted {
+            place: Site::begun_at(other.strand, given.event),
+            table: other.table,
+            site: its,
+        });
+    }
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
     // What they take is given back page by page, and the program would wait for that.
     std::thread::spawn(move || drop(spent));
-    Ok((files, given.event))
+    Ok((files, given.event, adopted))
+}
+
+/// What one process is, and its pages before that.
+fn take_given(receiver: &mut Receiver, pages: &mut Pages) -> Result<Told, PairError> {
+    let last = take_memory(receiver, pages)?;
+    Some(&last)
+        .filter(|last| last.tag == Tag::Given)
+        .and_then(parse_given)
+        .ok_or_else(|| unexpected(&last))
+}
+
+fn take_descriptors(
+    files: &mut Files,
+    table: u64,
+    (descriptors, lines): Descriptors,
+) -> Result<(), PairError> {
+    files.take_descriptors(table, descriptors);
+    let taken = files.clients.lines.take(table, lines);
+    taken.map_err(PairError::Link)
+}
+
+/// Processes beside the first one, each forked by its parent; nobody yet.
+fn bear(first: &Site, others: &[Other]) -> Result<Vec<Arc<Site>>, String> {
+    let mut all: Vec<Arc<Site>> = Vec::new();
+    for other in others {
+        let parent = match other.parent.checked_sub(1) {
+            None => first,
+            Some(index) => all
+                .get(index)
+                .ok_or("the list of its processes is damaged")?,
+        };
+        let born = parent.bear(other.strand, other.number)?;
+        all.push(Arc::new(born));
+    }
+    if !others.is_empty() {
+        first.has_others();
+    }
+    Ok(all)
 }
 
 fn cannot(why: String) -> PairError {

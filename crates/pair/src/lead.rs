@@ -23,7 +23,7 @@ use crate::alone::{self, Address, Word};
 use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
 use crate::control::{self, Handed, Outcome};
-use crate::crew::{Crew, NotOne};
+use crate::crew::{Crew, Kin, NotNow};
 use crate::dispute::{Dispute, Parties, Repeated};
 use crate::door::{Candidate, Door, Survivor};
 use crate::error::{PairError, unheld};
@@ -38,9 +38,9 @@ use crate::tls::Security;
 /// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
 const HALT: Duration = Duration::from_secs(2);
 
-/// A site that comes back waits so long until the program has one process: a copy that is saved, a command of a shell.
-const ONE_IS_LEFT: Duration = Duration::from_secs(60);
-/// Between two looks whether it has: a shell's commands leave it alone for as long.
+/// A site that comes back waits so long until processes that it cannot be given have ended: a command of a shell.
+const MAY_JOIN: Duration = Duration::from_secs(60);
+/// Between two looks whether they have: a shell's commands leave it alone for as long.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// For the other site to take over, the witness included.
@@ -406,11 +406,6 @@ impl Leading<'_> {
                     .into(),
             );
         }
-        if order.what == What::Switch {
-            self.crew.is_one().map_err(|why| {
-                format!("{why}, and this site could not join it afterwards. Detach it: the other one leads then")
-            })?;
-        }
         let tried = self
             .stand()
             .and_then(|event| self.give_away(event, sender, shared));
@@ -574,36 +569,37 @@ impl Leading<'_> {
             if let Some(order) = self.board.take_order() {
                 order.answer(Err("this site is alone: there is no other one"));
             }
-            let came = || Some((door.candidate()?, Instant::now() + ONE_IS_LEFT));
+            let came = || Some((door.candidate()?, Instant::now() + MAY_JOIN));
             let waited = waits.is_some();
             let Some((mut candidate, until)) = waits.take().or_else(came) else {
                 continue;
             };
-            let Err(why) = self.is_one_and_stands() else {
-                shared.hand_on();
-                carrier.join().expect("the relay does not panic");
-                if let Some(error) = shared.stopped() {
-                    return Err(error);
-                }
-                match self.hand_on(candidate)? {
-                    (Some(link), place) => return Ok(Alone::Joined(link, place)),
-                    (None, place) => {
-                        shared = Arc::new(Shared::default());
-                        let left = Left {
-                            echoed: place.seq - 1,
-                            unchecked: Vec::new(),
-                        };
-                        carrier = self.carry(&shared, place, left);
-                        door = Door::open(&self.survivor(), &shared);
-                        continue;
+            let why = match self.all_stand() {
+                Err(why) => why,
+                Ok(kin) => {
+                    shared.hand_on();
+                    carrier.join().expect("the relay does not panic");
+                    if let Some(error) = shared.stopped() {
+                        return Err(error);
+                    }
+                    match self.hand_on(candidate, &kin)? {
+                        (Some(link), place) => return Ok(Alone::Joined(link, place)),
+                        (None, place) => {
+                            shared = Arc::new(Shared::default());
+                            let left = Left {
+                                echoed: place.seq - 1,
+                                unchecked: Vec::new(),
+                            };
+                            carrier = self.carry(&shared, place, left);
+                            door = Door::open(&self.survivor(), &shared);
+                            continue;
+                        }
                     }
                 }
             };
             if why.passes() && Instant::now() < until && candidate.is_there() {
                 if !waited {
-                    eprintln!(
-                        "steadfast pair: a site that comes back waits until the program has one process"
-                    );
+                    eprintln!("steadfast pair: a site that comes back waits: {why}");
                 }
                 waits = Some((candidate, until));
                 continue;
@@ -637,33 +633,45 @@ impl Leading<'_> {
         Survivor {
             side: self.side,
             site: &self.site,
+            crew: &self.crew,
             files: &self.files,
             greeting: &self.greeting,
             security: &self.security,
         }
     }
 
-    /// A program of one process, which stands; it may have made another one until then.
-    fn is_one_and_stands(&self) -> Result<(), NotOne> {
-        self.crew.is_one()?;
-        let stands = self.site.pause(HALT, |news| self.grown(news));
-        stands.map_err(NotOne::Other)?;
-        let one = self.crew.is_one();
-        if one.is_err() {
-            self.site.go_on_paused().map_err(NotOne::Other)?;
+    /// All processes, which stand, and nobody relays what those beside the first one have done. Or none does, and why.
+    fn all_stand(&self) -> Result<Vec<Kin>, NotNow> {
+        self.crew.may_be_joined()?;
+        let kin = self
+            .stand()
+            .map_err(NotNow::Other)
+            .and_then(|_| self.crew.kin())
+            .and_then(|kin| self.crew.rests().map(|()| kin).map_err(NotNow::Other));
+        if kin.is_err() {
+            self.crew.stand_no_more();
+            self.site.go_on_paused().map_err(NotNow::Other)?;
         }
-        one
+        kin
     }
 
     /// The program stands, and nobody relays. It goes on in any case.
-    fn hand_on(&self, candidate: Candidate) -> Result<(Option<Link>, Place), PairError> {
+    fn hand_on(
+        &self,
+        candidate: Candidate,
+        kin: &[Kin],
+    ) -> Result<(Option<Link>, Place), PairError> {
         let began = Instant::now();
         self.board.set(State::Joining);
-        let handed = candidate.hand_on(&self.survivor());
-        if handed.is_ok() {
+        let handed = candidate.hand_on(&self.survivor(), kin);
+        if handed.is_ok() && kin.len() == 1 {
             self.site.keep_snapshots();
         }
+        if handed.is_ok() && kin.len() > 1 {
+            self.site.has_others();
+        }
         self.pair_up(handed.is_ok())?;
+        self.crew.go_on_anew(handed.is_ok())?;
         let place = self
             .site
             .resume()
@@ -672,10 +680,14 @@ impl Leading<'_> {
         Ok(match handed {
             Ok((link, brought)) => {
                 eprintln!(
-                    "steadfast pair: the other site is back, with {} pages of {} files and {} of memory in the end; the program stood still for {:.1} ms",
+                    "steadfast pair: the other site is back, with {} pages of {} files and {} of memory{} in the end; the program stood still for {:.1} ms",
                     brought.pages,
                     brought.files,
                     brought.memory,
+                    match kin.len() {
+                        1 => String::new(),
+                        all => format!(" of {all} processes"),
+                    },
                     began.elapsed().as_secs_f64() * 1e3
                 );
                 (Some(link), place)

@@ -69,10 +69,12 @@ pub(crate) enum Tag {
     Ended,
     /// What the primary claims about an event that it has not done yet (crew.rs).
     Claimed,
+    /// What the processes of a program that a site joins are to each other (given.rs).
+    Others,
 }
 
 impl Tag {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -97,6 +99,7 @@ impl Tag {
         Self::Exec,
         Self::Ended,
         Self::Claimed,
+        Self::Others,
     ];
 }
 

@@ -28,7 +28,7 @@ use crate::board::{Board, State, What};
 use crate::bring;
 use crate::cli::{Right, Side};
 use crate::control::{self, Handed, Outcome};
-use crate::crew::{Crew, Strand, end_of};
+use crate::crew::{Adopted, Crew, Strand, end_of};
 use crate::dispute::{Dispute, Parties, hand_over};
 use crate::error::{PairError, unheld};
 use crate::files::Files;
@@ -141,6 +141,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         address,
         hold,
         security,
+        others: Vec::new(),
     }
     .run(sender, receiver, Place::first())
 }
@@ -156,6 +157,8 @@ pub(crate) struct Follower<'a> {
     /// For when it leads.
     pub(crate) hold: Option<Hold>,
     pub(crate) security: Security,
+    /// Processes beside the first one, of a program that was joined.
+    pub(crate) others: Vec<Adopted>,
 }
 
 impl Follower<'_> {
@@ -174,6 +177,7 @@ impl Follower<'_> {
             address,
             hold,
             security,
+            others,
         } = self;
         let lost_after = Duration::from_millis(side.lost_after);
         sender.expect_within(lost_after).map_err(PairError::Link)?;
@@ -193,6 +197,7 @@ impl Follower<'_> {
         } else {
             site.go_on().map_err(PairError::Bug)?;
         }
+        others.into_iter().for_each(|one| crew.adopt(one));
         let inward = {
             let (crew, shared) = (Arc::clone(&crew), Arc::clone(&shared));
             let (board, suspected) = (Arc::clone(&board), suspected.clone());
@@ -320,7 +325,8 @@ fn lead(
         Some((unread, _)) => leading.crew.take_unread(unread),
         None => {
             let files = leading.files.lock().expect("no panic under it");
-            files.clients.lines.unread()
+            let unread = leading.crew.unread_of(&files.clients.lines);
+            leading.crew.take_unread(&unread)
         }
     };
     if let Some(address) = &mut leading.address {

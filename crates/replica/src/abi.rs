@@ -346,6 +346,8 @@ pub(crate) mod cmd {
     pub(crate) const TAKE: u32 = 19;
     pub(crate) const INHERIT: u32 = 20;
     pub(crate) const SEGMENTS: u32 = 21;
+    pub(crate) const POOL: u32 = 22;
+    pub(crate) const BEAR: u32 = 23;
 }
 
 /// How a replica looks for a state.

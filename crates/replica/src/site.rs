@@ -20,9 +20,11 @@
 mod flow;
 mod handover;
 mod join;
+mod open;
 mod process;
 mod relay;
 mod rerun;
+mod several;
 mod spin;
 mod step;
 
@@ -47,9 +49,11 @@ use crate::{LaunchError, Step as Doing};
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
 pub use join::{Given, Handed, Known, Pages};
+pub use open::{List, sort_out};
 pub use process::{Becoming, CLASSES, Newborn, Turn};
 pub use relay::{Place, Sent, Told};
 pub use rerun::{Again, Look};
+pub use several::{Attached, InCommon};
 pub use spin::{Spins, Watch};
 pub use step::{Kind, Note, Step};
 
@@ -311,6 +315,14 @@ impl Site {
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// What each program of both sites finds as AT_RANDOM (getauxval(3)).
+    #[must_use]
+    pub fn random(&self) -> [u8; 16] {
+        let mut random = [0; 16];
+        self.group().memory.read(RANDOM, &mut random);
+        random
     }
 
     /// The number that the program goes by on both sites.

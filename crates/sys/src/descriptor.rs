@@ -39,6 +39,20 @@ pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
     }
 }
 
+/// Whether two processes' descriptors are one open file: they share its place and its flags.
+///
+/// # Errors
+/// As kcmp(2).
+pub fn is_one_file((pid, fd): (i32, i32), (other, its): (i32, i32)) -> io::Result<bool> {
+    const KCMP_FILE: libc::c_int = 0;
+    // SAFETY: kcmp takes numbers for this kind.
+    match unsafe { libc::syscall(libc::SYS_kcmp, pid, other, KCMP_FILE, fd, its) } {
+        0 => Ok(true),
+        order if order > 0 => Ok(false),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Lets go of what the caller has handed down for a child, which has it now: a pipe whose last writer closes it ends, a
 /// lock is released. Standard input and output are /dev/null from here on; standard error stays, and so does whatever exec
 /// would close. Where there is no /dev/null, input and output stay as well.

@@ -35,3 +35,4 @@ pub mod signals;
 pub mod step;
 pub mod terminal;
 pub mod tick;
+pub mod unix_diag;

@@ -188,6 +188,19 @@ pub fn has_ended(pid: i32) -> bool {
     state(pid).is_none_or(|(letter, _)| matches!(letter, b'Z' | b'X'))
 }
 
+/// Whether a child of a process has ended and waits for being waited for.
+#[must_use]
+pub fn has_zombies(pid: i32) -> bool {
+    /// `exit_signal` (field 38), counted from the state, which is field 3.
+    const EXIT_SIGNAL: usize = 35;
+    children(pid).into_iter().any(|child| {
+        let stat = record(&format!("/proc/{child}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let of = |index| fields.split(' ').nth(index);
+        of(0) == Some("Z") && of(EXIT_SIGNAL).is_some_and(|signal| signal.trim() != "0")
+    })
+}
+
 /// Whether a process has no memory any more: the first thing that goes when it dies, and long before it
 /// can be reaped where namespaces die with it.
 #[must_use]

@@ -31,6 +31,7 @@ s64 sf_orphan(u64 share);
 const struct sf_call *sf_spawn_row(const struct sf_call *, struct sf_call *own, u32 nr, const u64 a[6]);
 int sf_spawn_before(struct sf_regs *, u32 nr, const u64 a[6]);
 void sf_spawn_hook(struct sf_event *, struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
+s64 sf_spawn_nobody(u64 group, s32 number);
 NORETURN void sf_spawned(s64 pid);
 NORETURN void sf_spawn_goes_on(struct sf_event *, const struct sf_result *);
 NORETURN void sf_spawn_dies(void);

@@ -461,6 +461,32 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	sf_leave(r);
 }
 
+/* A site that joins a program of several processes: a child that is nobody, as this process is until it gets what it is to become
+ * (join.c). 0 in the child; else its number, or an errno. */
+s64 sf_spawn_nobody(u64 group, s32 number)
+{
+	const struct {
+		u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+	} ca = { .exit_signal = 17 /* SIGCHLD */ };
+	const u32 armed = tls.selector;
+	const s64 own = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+	tls.selector = armed;
+	if (own > 0)
+		sf_pair_bore(number, (s32)own);
+	if (own != 0)
+		return own;
+	map_group(group);
+	forget_parent();
+	sf_pair_born();
+	sf_log_anew();
+	me.fresh = 1;
+	me.regs = &me.fault_regs;
+	G->base = 1;
+	G->slot[me.slot].init_pid = (s32)sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
+	sf_arm();
+	return 0;
+}
+
 static void note_child(const struct asked *k, s64 pid)
 {
 	if (k->flags & CLONE_PARENT_SETTID)

@@ -204,7 +204,9 @@ enum sf_cmd {
 	SF_C_GIVE,  /* of a pair, alone: begin the log anew, and write what a site that comes back needs to SF_OFF_HELD (join.c) */
 	SF_C_TAKE,  /* that site: make the descriptors that stand there */
 	SF_C_INHERIT, /* end the turn of the dead replica `arg` (domain.c); answers whether its successor has the baton */
-	SF_C_SEGMENTS, /* that successor: attach the segments listed in the transfer area */
+	SF_C_SEGMENTS, /* that successor, and a site that joins: attach the segments listed in the transfer area */
+	SF_C_POOL, /* a site that joins: make the descriptors that stand at SF_OFF_HELD, for all of its processes (join.c) */
+	SF_C_BEAR, /* ... and a process that is nobody: `arg` is its group's memory, `arg2` the number that the program knows it by */
 };
 
 /* How a state is looked for: one instruction at a time, or at a payload that was planted there. */
@@ -299,13 +301,13 @@ _Static_assert(sizeof(struct sf_tree) <= SF_TREE_BYTES, "crates/replica/src/site
 /* A descriptor of a program whose other site comes back. */
 #define SF_HELD_OPTIONS 14u
 struct sf_held {
-	int32_t fd, as; /* as: a lower one of the same open file, or -1 */
+	int32_t fd, as; /* as: another one of the same open file, a lower one or one of the pool, or -1 */
 	uint32_t class, flags, cloexec;
 	uint32_t domain, type, protocol, backlog, own_len;
 	uint32_t set; /* a bit for each option that is known */
 	int32_t option[SF_HELD_OPTIONS];
 	uint32_t text, text_len; /* in the area: a path, or what a connection has not been acknowledged */
-	uint64_t place; /* of the file; which pipe */
+	uint64_t place; /* of the file; which pipe or pair; which signals; which stream of this site */
 	uint8_t own[28], line[92]; /* struct sf_line */
 } __attribute__((aligned(64)));
 /* What a set for polling waits for. */
@@ -319,15 +321,19 @@ struct sf_polled {
 struct sf_held_area {
 	uint32_t n, polled_n;
 	uint64_t end; /* bytes of the area that are in use */
-	uint32_t mask, spare; /* umask(2) */
+	uint32_t mask; /* umask(2) */
+	uint32_t pool; /* a joiner's: what several processes have in common stands from this number on until each has its own; or 0 */
 	uint64_t clock; /* CLOCK_MONOTONIC of the survivor */
 	char directory[4096];
+	uint64_t tickets, turn; /* of processes that share memory: the words of domain.c */
 	struct sf_held held[SF_HELD_MAX];
 	struct sf_polled polled[SF_POLLED_MAX];
 };
 /* Where the log has nothing: it has just begun anew, or not begun. */
 #define SF_OFF_HELD SF_OFF_PAYLOAD
-_Static_assert(sizeof(struct sf_held) == 256, "shared with crates/replica/src/join.rs");
+_Static_assert(sizeof(struct sf_held) == 256 && __builtin_offsetof(struct sf_held, place) == 112, "crates/replica/src/site/open.rs");
+_Static_assert(__builtin_offsetof(struct sf_held, text) == 100 && __builtin_offsetof(struct sf_held_area, pool) == 20, "... as well");
+_Static_assert(__builtin_offsetof(struct sf_held_area, held) == 4160, "crates/replica/src/site/join.rs");
 _Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site/step.rs");
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */

@@ -253,6 +253,20 @@ void sf_baton_is_of(u32 slot)
 	me.courteous = 0;
 }
 
+/* For a site that joins: whose turn it is, where all processes stand. */
+void sf_domain_give(u64 *tickets, u64 *turn)
+{
+	*tickets = load(&D->next);
+	*turn = load(&D->served[INDEX]);
+}
+
+/* That site, for all of its processes. */
+void sf_domain_take(u64 tickets, u64 turn)
+{
+	store(&D->next, tickets);
+	store(&D->served[INDEX], turn);
+}
+
 static void hold_domain(u64 ticket)
 {
 	me.ticket = ticket;

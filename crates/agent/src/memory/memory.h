@@ -82,6 +82,8 @@ s64 sf_domain_detach(const u64 a[6]);
 s64 sf_domain_adopt(const struct sf_map *, const struct sf_shared_file *);
 u64 sf_domain_id(void);
 void sf_domain_tell(void);
+void sf_domain_give(u64 *tickets, u64 *turn);
+void sf_domain_take(u64 tickets, u64 turn);
 void sf_baton_give(void);
 int sf_baton_wanted(void);
 void sf_baton(struct sf_regs *);

@@ -1,11 +1,13 @@
 /* Join: the descriptors of a program that goes on alone, for a site that comes back.
  *
  *   survivor, paused    GIVE ──► log anew, working directory, umask, each descriptor, registers ──► area, transfer
- *   joiner, nobody yet  TAKE ──► the same directory, umask and descriptors; RECEIVE: the same program (recover.c)
+ *   joiner, nobody yet  POOL ──► what several processes have in common; BEAR: those processes, which inherit it (spawn.c)
+ *                       TAKE ──► the same directory, umask and descriptors; RECEIVE: the same program (recover.c)
  *
  * Memory is the launchers' business (crates/replica/src/join.rs). A file is opened by its name, at its place; a socket is
  * one that nobody uses until this site leads, as in storage.c; of a connection the survivor's kernel tells what is under
- * way, so that the joiner can count on from there.
+ * way, so that the joiner can count on from there. Which open files several processes share, which sockets are a pair, and
+ * which signals a descriptor is for, the launcher finds out (crates/replica/src/site/open.rs).
  *
  * Invariant: what cannot be made again is refused before anything is copied. The survivor then goes on as it was.
  *
@@ -90,6 +92,7 @@ static s64 give_one(struct sf_held *h)
 		u16 events, revents;
 	} p = { (s32)fd, 1 /* POLLIN */, 0 };
 	s32 waits = 0;
+	u32 known;
 	s64 n;
 	if (sys2(NR_fstat, fd, &st) < 0)
 		return h->class == F_FOREIGN ? 0 : -EBADF;
@@ -119,13 +122,16 @@ static s64 give_one(struct sf_held *h)
 		if ((n = give_socket(h)) < 0)
 			return n;
 		break;
+	case F_DUPLEX:
+		/* Bytes, or an empty message; or the other end is half closed, and not gone (POLLHUP). */
+		if (sys3(NR_ioctl, fd, 0x541b, &waits) < 0 || waits || (sys3(NR_poll, &p, 1, 0) > 0 && !(p.revents & 0x10)))
+			return -EAGAIN;
+		h->type = word_of(fd, 1, SO_TYPE, &known);
+		h->place = st.ino;
+		break;
 	case F_COUNTER:
 		if (sys3(NR_poll, &p, 1, 0) != 0)
 			return -EAGAIN; /* it has counted something */
-		break;
-	case F_DUPLEX:
-	case F_SIGNALS: /* which is the other end, and which signals, the kernel does not say */
-		h->class = sf_fd_class[fd] = F_FOREIGN;
 		break;
 	}
 	h->text = (u32)AREA->end;
@@ -165,6 +171,7 @@ s64 sf_pair_give(void)
 	a->end = TEXT_FROM;
 	a->mask = (u32)sys1(NR_umask, 0);
 	sys1(NR_umask, a->mask);
+	a->pool = 0;
 	a->clock = sf_now();
 	r = sys3(NR_readlink, "/proc/self/cwd", a->directory, sizeof a->directory - 1);
 	if (r < 0)
@@ -184,10 +191,10 @@ s64 sf_pair_give(void)
 			return r;
 		if (r > 0)
 			h->as = (s32)r - 1;
-		else if (h->class == F_STREAM && fd > 2)
-			return -1000 - fd; /* nobody can say whose it was */
 		a->n++;
 	}
+	sf_domain_tell();
+	sf_domain_give(&a->tickets, &a->turn);
 	sf_send();
 	return 0;
 }
@@ -229,16 +236,7 @@ static s64 take_socket(const struct sf_held *h)
 	for (u32 i = 0; i < SF_HELD_OPTIONS; i++)
 		if (h->set >> i & 1)
 			sys6(NR_setsockopt, fd, options[i].level, options[i].name, &h->option[i], sizeof h->option[i], 0);
-	sf_line[h->fd].backlog = h->backlog;
-	if (h->class == F_CONNECTION) {
-		struct sf_count *c = &sf_line[h->fd];
-		memcpy(&c->l, h->line, sizeof c->l);
-		c->got = 0;
-		c->sent = h->text_len;
-		c->born = sf_now();
-		if (h->text_len)
-			memcpy(SENT(h->fd), TEXT(h->text), h->text_len);
-	} else if (h->own_len > 2) { /* an address that this site gets when it leads; 2: none */
+	if (h->class != F_CONNECTION && h->own_len > 2) { /* an address that this site gets when it leads; 2: none */
 		sys6(NR_setsockopt, fd, 0, 15 /* IP_FREEBIND */, &one, sizeof one, 0);
 		sys6(NR_setsockopt, fd, 41, 78 /* IPV6_FREEBIND */, &one, sizeof one, 0);
 		const u16 port = (u16)(h->own[2] << 8 | h->own[3]);
@@ -257,18 +255,19 @@ static s64 take_socket(const struct sf_held *h)
 	return fd;
 }
 
-/* Both ends, each at its number: the first is at hand. */
-static s64 take_pipe(struct sf_held_area *a, u32 i)
+/* Both ends of a pipe, or of a pair of sockets, each at its number: the first is at hand. */
+static s64 take_two(struct sf_held_area *a, u32 i)
 {
 	struct sf_held *h = &a->held[i], *o = NULL;
 	s32 two[2];
 	for (u32 k = 0; k < a->n; k++)
-		if (a->held[k].class == F_PIPE && a->held[k].as < 0 && k != i && a->held[k].place == h->place)
+		if (a->held[k].class == h->class && a->held[k].as < 0 && k != i && a->held[k].place == h->place)
 			o = &a->held[k];
-	s64 r = sys2(NR_pipe2, two, (h->flags & 04000 /* O_NONBLOCK */) | O_CLOEXEC);
+	const u32 writes = h->class == F_PIPE && (h->flags & 1 /* O_WRONLY */);
+	s64 r = h->class == F_PIPE ? sys2(NR_pipe2, two, (h->flags & 04000 /* O_NONBLOCK */) | O_CLOEXEC)
+				   : sys4(NR_socketpair, 1 /* AF_UNIX */, h->type | O_CLOEXEC, 0, two);
 	if (r < 0)
 		return r;
-	const u32 writes = h->flags & 1; /* O_WRONLY */
 	/* Above all that the program has: either number may be the other's. */
 	s64 near = sys3(NR_fcntl, two[writes], 1030 /* F_DUPFD_CLOEXEC */, FDS_MAX - 64),
 	    far = sys3(NR_fcntl, two[!writes], 1030, FDS_MAX - 64);
@@ -295,21 +294,54 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 		own = sys3(NR_open, TEXT(h->text), (h->flags & ~(u32)O_AS_MADE) | O_CLOEXEC, 0);
 		if (own >= 0 && h->class != F_DEVICE)
 			sys3(NR_lseek, own, h->place, 0);
-		if (h->class == F_DIRECTORY)
-			sf_listing_lost((u32)h->fd);
 		break;
-	case F_PIPE: own = take_pipe(a, i); break;
+	case F_PIPE:
+	case F_DUPLEX: own = take_two(a, i); break;
+	case F_SIGNALS: own = sys4(NR_signalfd4, -1, &h->place, 8, O_CLOEXEC); break;
 	case F_COUNTER: own = sys2(NR_eventfd2, 0, O_CLOEXEC); break;
 	case F_POLL: own = sys1(NR_epoll_create1, O_CLOEXEC); break;
 	case F_SOCKET:
 	case F_LISTEN:
 	case F_CONNECTION: own = take_socket(h); break;
-	default: /* F_STREAM: this site's own; F_FOREIGN: none */ return 0;
+	case F_STREAM: /* this site's own */
+		if (h->fd <= 2)
+			return 0;
+		return put_at_join(sys3(NR_fcntl, h->place, 1030 /* F_DUPFD_CLOEXEC */, FDS_MAX - 64), h->fd);
+	default: /* F_FOREIGN: none */ return 0;
 	}
 	own = put_at_join(own, h->fd);
 	if (own >= 0 && !is_socket_join(h->class))
 		sys3(NR_fcntl, own, F_SETFL, h->flags);
 	return own;
+}
+
+/* The first process, which is nobody yet and will have others: 0; a descriptor that cannot be made, and 1000, below 0. */
+s64 sf_pair_pool(void)
+{
+	struct sf_held_area *a = AREA;
+	for (u32 i = 0; i < a->n && i < SF_HELD_MAX; i++)
+		if (a->held[i].as != a->held[i].fd && take_one(a, i) < 0) /* else it was made with the other end */
+			return -1000 - a->held[i].fd;
+	return 0;
+}
+
+/* What the agent keeps of a descriptor. */
+static void account(const struct sf_held *h)
+{
+	struct sf_count *c = &sf_line[h->fd];
+	sf_fd_class[h->fd] = (u8)h->class;
+	if (h->class == F_DIRECTORY)
+		sf_listing_lost((u32)h->fd);
+	if (is_socket_join(h->class))
+		c->backlog = h->backlog;
+	if (h->class != F_CONNECTION)
+		return;
+	memcpy(&c->l, h->line, sizeof c->l);
+	c->got = 0;
+	c->sent = h->text_len;
+	c->born = sf_now();
+	if (h->text_len)
+		memcpy(SENT(h->fd), TEXT(h->text), h->text_len);
 }
 
 /* The joiner, which has the survivor's memory: 0; a descriptor that cannot be made, and 1000, below 0; or the errno. */
@@ -330,11 +362,12 @@ s64 sf_pair_take(void)
 	for (u32 fd = 0; fd < 3; fd++)
 		if (!(streams >> fd & 1))
 			sys1(NR_close, fd);
-	sys3(NR_close_range, 3, FDS_MAX - 1, 0);
+	sys3(NR_close_range, 3, a->pool ? a->pool - 1 : FDS_MAX - 1, 0);
 	memset(sf_fd_class, F_NONE, sizeof sf_fd_class);
+	sf_domain_take(a->tickets, a->turn);
 	for (u32 i = 0; i < a->n; i++) {
 		struct sf_held *h = &a->held[i];
-		sf_fd_class[h->fd] = (u8)h->class;
+		account(h);
 		if (h->as == h->fd) /* with the other end */
 			r = 0;
 		else if (h->as >= 0)
@@ -346,6 +379,8 @@ s64 sf_pair_take(void)
 		if (h->class != F_STREAM || h->as >= 0)
 			sys3(NR_fcntl, h->fd, F_SETFD, h->cloexec);
 	}
+	if (a->pool)
+		sys3(NR_close_range, a->pool, FDS_MAX - 1, 0);
 	for (u32 i = 0; i < a->polled_n && i < SF_POLLED_MAX; i++) {
 		const struct sf_polled *p = &a->polled[i];
 		struct {

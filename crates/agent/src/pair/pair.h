@@ -37,5 +37,6 @@ void sf_pair_exec(struct sf_event *, u32 nr, const u64 a[6]);
 /* join.c: the descriptors of a program that goes on alone, for a site that comes back */
 s64 sf_pair_give(void);
 s64 sf_pair_take(void);
+s64 sf_pair_pool(void);
 
 #endif

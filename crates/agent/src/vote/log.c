@@ -783,6 +783,7 @@ static s64 obey(struct sf_replica *own)
 	case SF_C_TAKE: return sf_pair_take();
 	case SF_C_INHERIT: return sf_baton_inherit((u32)own->cmd_arg);
 	case SF_C_SEGMENTS: return sf_segments_anew();
+	case SF_C_POOL: return sf_pair_pool();
 	case SF_C_EXIT:
 		for (;;)
 			sys1(NR_exit_group, 0);
@@ -819,6 +820,15 @@ void sf_pause(void)
 			ret = sf_pair_lead(own->cmd_arg != 0);
 			if (ret == 0 && !own->cmd_arg) {
 				own = leads_now(own, seq);
+				continue;
+			}
+			break;
+		case SF_C_BEAR:
+			ret = sf_spawn_nobody(own->cmd_arg, (s32)own->cmd_arg2);
+			if (ret == 0) { /* the child, in a group of its own, pauses as well */
+				own->cmd_ack = own->cmd_seq;
+				own->again = me.next;
+				pauses(own);
 				continue;
 			}
 			break;

@@ -29,18 +29,11 @@ impl Crew {
             match newborn.ready() {
                 Some(site) => {
                     let strand = Strand::new(Arc::new(site), table, crew.spins_after);
-                    crew.live(&strand);
-                    last = strand.site.strand();
+                    last = crew.live(&strand, None);
                 }
                 None => drop(crew.yet_to_lead.fetch_sub(1, Ordering::SeqCst)),
             }
-            let mut files = locked(&crew.files);
-            files.drop_table(table);
-            if let Err(error) = files.clients.ended(table, last) {
-                crew.stop(unheld(error));
-            }
-            drop(files);
-            crew.alive.fetch_sub(1, Ordering::SeqCst);
+            crew.has_lived(table, last);
         };
         if std::thread::Builder::new().spawn(life).is_err() {
             self.alive.fetch_sub(1, Ordering::SeqCst);
@@ -50,13 +43,33 @@ impl Crew {
         }
     }
 
-    fn live(self: &Arc<Self>, strand: &Arc<Strand>) {
+    /// Nothing is left of a process, whose last strand this was.
+    pub(super) fn has_lived(&self, table: u64, last: u64) {
+        let mut files = locked(&self.files);
+        files.drop_table(table);
+        if let Err(error) = files.clients.ended(table, last) {
+            self.stop(unheld(error));
+        }
+        drop(files);
+        self.alive.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// From its first event to its end, or, of one that a joiner has made, from this place on. Its last strand.
+    pub(super) fn live(self: &Arc<Self>, strand: &Arc<Strand>, from: Option<Place>) -> u64 {
         let number = strand.site.strand();
         self.register(number, strand);
-        strand.site.let_go();
+        match from {
+            None => strand.site.let_go(),
+            Some(_) => {
+                if let Err(why) = strand.site.go_on() {
+                    self.stop(PairError::Bug(why));
+                }
+            }
+        }
         let relay = {
             let (crew, strand) = (Arc::clone(self), Arc::clone(strand));
-            std::thread::spawn(move || crew.relay(&strand))
+            let place = from.unwrap_or_else(|| Place::first_of(number));
+            std::thread::spawn(move || crew.relay(&strand, place))
         };
         let end = self.watch(strand);
         // Of itself, as the primary's has: its parent may lead, and wait for it.
@@ -71,7 +84,9 @@ impl Crew {
         }
         *locked(&strand.over) = Some(end);
         let _ = relay.join();
-        self.forget(strand.site.strand());
+        let last = strand.site.strand();
+        self.forget(last);
+        last
     }
 
     /// What is still said about a strand that has ended says nothing.
@@ -174,7 +189,11 @@ impl Crew {
             site.ask_to_pause();
         } else if !halt && strand.halts.swap(false, Ordering::SeqCst) {
             strand.stands.store(0, Ordering::SeqCst);
-            if let Err(why) = site.go_on_paused() {
+            let goes_on = match self.begins_anew(strand) {
+                Ok(false) => site.go_on_paused(),
+                other => other.map(drop),
+            };
+            if let Err(why) = goes_on {
                 self.stop(PairError::Bug(why));
             }
         }

@@ -111,14 +111,28 @@ fn the_other_site_has_the_same_connections() {
     lines.take_in(0, Flow::Read(5, 2), &mut Vec::new());
     let unread = HashMap::from([(5, b"abc".to_vec())]);
     let mut others = Lines::default();
-    others.take(lines.tell(&unread)).expect("as told");
+    // A child has it as well, and another one by the same number.
+    lines.born(0, 7);
+    let peer = SocketAddr::new(IpAddr::from([10, 0, 0, 5]), 4001);
+    let third = Line { peer, ..line(41) };
+    lines.take_in(8, Flow::Accepted(5, third), &mut Vec::new());
+    for table in [0, 7, 8] {
+        let nothing = HashMap::new();
+        let unread = if table == 8 { &nothing } else { &unread };
+        others
+            .take(table, lines.tell(table, unread))
+            .expect("as told");
+    }
+    assert_eq!(others.all.len(), 2);
+    assert_eq!(others.at[&(0, 5)], others.at[&(7, 5)]);
     assert_eq!(others.known((0, 5)).expect("told").next, 42);
     assert_eq!(others.known((0, 5)).expect("told").line.peer, line(40).peer);
-    assert_eq!(others.unread(), [(5, Some(b"abc".to_vec()))]);
+    assert_eq!(others.unread(0), [(5, Some(b"abc".to_vec()))]);
     others.take_in(0, Flow::Read(5, 2), &mut Vec::new());
-    assert_eq!(others.unread(), [(5, Some(b"c".to_vec()))], "read in part");
+    assert_eq!(others.unread(0), [(5, Some(b"c".to_vec()))], "read in part");
     others.take_in(0, Flow::Read(5, 9), &mut Vec::new());
-    assert_eq!(others.unread(), []);
+    assert_eq!(others.unread(0), []);
+    assert_eq!(others.unread(8), []);
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod processor;
 mod rights;
 mod scrub;
 mod servers;
+mod several;
 mod shown;
 mod sites;
 mod spins;

@@ -11,14 +11,14 @@ use crate::sites::*;
 use crate::switch::order;
 
 /// 20 KB of which each page is another one.
-fn page() -> Vec<u8> {
+pub(crate) fn page() -> Vec<u8> {
     (0..20_480_u32)
         .map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()[0])
         .collect()
 }
 
 /// What a server of a host answers, or why it does not.
-fn get(net: u32, port: u16) -> Result<Vec<u8>, String> {
+pub(crate) fn get(net: u32, port: u16) -> Result<Vec<u8>, String> {
     let ask = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port} && printf 'GET /file HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 60 cat <&3"
     );
@@ -33,7 +33,7 @@ fn get(net: u32, port: u16) -> Result<Vec<u8>, String> {
 }
 
 /// As soon as it serves.
-fn get_at_last(net: u32, port: u16) -> Vec<u8> {
+pub(crate) fn get_at_last(net: u32, port: u16) -> Vec<u8> {
     let deadline = Instant::now() + LIMIT;
     loop {
         match get(net, port) {
@@ -44,7 +44,7 @@ fn get_at_last(net: u32, port: u16) -> Vec<u8> {
     }
 }
 
-fn strike_at(site: &Child, name: &str, at: u64) {
+pub(crate) fn strike_at(site: &Child, name: &str, at: u64) {
     let path = format!("/proc/{}/root/mnt/data/{name}", site.id());
     let file = fs::OpenOptions::new().read(true).write(true).open(path);
     let file = file.expect("the site's file");
@@ -55,7 +55,7 @@ fn strike_at(site: &Child, name: &str, at: u64) {
 }
 
 /// The file in a directory of its own, which others than root may look at.
-fn with_page(name: &str) -> (PathBuf, PathBuf) {
+pub(crate) fn with_page(name: &str) -> (PathBuf, PathBuf) {
     let dir = seed(name);
     let data = dir.join("data");
     fs::create_dir(&data).expect("a directory");
@@ -300,23 +300,25 @@ fn id_of(which: &str) -> u32 {
     said.trim().parse().expect("the user postgres")
 }
 
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
 /// A master, two workers, and a pair of sockets between each two of them.
+pub(crate) fn nginx(dir: &Path, port: u16) -> Vec<String> {
+    let config = dir.join("nginx.conf");
+    let text = format!(
+        "daemon off; user root; worker_processes 2; pid /mnt/pid; error_log /mnt/data/error; events {{}}\n\
+         http {{ access_log off; sendfile off; client_body_temp_path /mnt/b; proxy_temp_path /mnt/p; fastcgi_temp_path /mnt/f; \
+         uwsgi_temp_path /mnt/u; scgi_temp_path /mnt/s; server {{ listen 127.0.0.1:{port}; root /mnt/data; }} }}\n"
+    );
+    fs::write(&config, text).expect("a file");
+    words(&format!("nginx -e /mnt/data/error -c {}", config.display()))
+}
+
 #[test]
 fn nginx_with_workers_serves_on() {
-    serves("nginx", |dir, port| {
-        let config = dir.join("nginx.conf");
-        let text = format!(
-            "daemon off; user root; worker_processes 2; pid /mnt/pid; error_log /mnt/error; events {{}}\n\
-             http {{ access_log off; sendfile off; client_body_temp_path /mnt/b; proxy_temp_path /mnt/p; fastcgi_temp_path /mnt/f; \
-             uwsgi_temp_path /mnt/u; scgi_temp_path /mnt/s; server {{ listen 127.0.0.1:{port}; root /mnt/data; }} }}\n"
-        );
-        fs::write(&config, text).expect("a file");
-        words(&format!("nginx -e /mnt/error -c {}", config.display()))
-    });
+    serves("nginx", nginx);
 }
 
 fn apache(dir: &Path, port: u16, module: &str, more: &str) -> Vec<String> {
@@ -325,7 +327,7 @@ fn apache(dir: &Path, port: u16, module: &str, more: &str) -> Vec<String> {
     let text = format!(
         "ServerRoot {}\nLoadModule mpm_{module}_module {modules}/mod_mpm_{module}.so\n\
          LoadModule authz_core_module {modules}/mod_authz_core.so\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile /mnt/pid\n\
-         DefaultRuntimeDir /mnt\nMutex sysvsem\nErrorLog /mnt/error\nDocumentRoot /mnt/data\nEnableSendfile Off\nEnableMMAP Off\n\
+         DefaultRuntimeDir /mnt\nMutex sysvsem\nErrorLog /mnt/data/error\nDocumentRoot /mnt/data\nEnableSendfile Off\nEnableMMAP Off\n\
          User www-data\nGroup www-data\nStartServers 2\nServerLimit 4\n{more}\n",
         dir.display()
     );
@@ -333,24 +335,24 @@ fn apache(dir: &Path, port: u16, module: &str, more: &str) -> Vec<String> {
     words(&format!("apache2 -DFOREGROUND -f {}", config.display()))
 }
 
+pub(crate) fn prefork(dir: &Path, port: u16) -> Vec<String> {
+    let more = "MinSpareServers 1\nMaxSpareServers 2\nMaxRequestWorkers 4";
+    apache(dir, port, "prefork", more)
+}
+
+pub(crate) fn event(dir: &Path, port: u16) -> Vec<String> {
+    let more = "ThreadsPerChild 4\nMinSpareThreads 2\nMaxSpareThreads 8\nMaxRequestWorkers 16\nThreadLimit 4";
+    apache(dir, port, "event", more)
+}
+
 #[test]
 fn apache_with_a_process_a_client_serves_on() {
-    serves("apache-prefork", |dir, port| {
-        apache(
-            dir,
-            port,
-            "prefork",
-            "MinSpareServers 1\nMaxSpareServers 2\nMaxRequestWorkers 4",
-        )
-    });
+    serves("apache-prefork", prefork);
 }
 
 #[test]
 fn apache_with_processes_of_many_threads_serves_on() {
-    serves("apache-event", |dir, port| {
-        let more = "ThreadsPerChild 4\nMinSpareThreads 2\nMaxSpareThreads 8\nMaxRequestWorkers 16\nThreadLimit 4";
-        apache(dir, port, "event", more)
-    });
+    serves("apache-event", event);
 }
 
 /// Each is asked for a page before and after.

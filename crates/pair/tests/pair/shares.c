@@ -1,6 +1,8 @@
-/* Shares: three processes count in memory that they share, under a semaphore, and sum up in which order they came. */
+/* Shares: three processes count in memory that they share, under a semaphore, and sum up in which order they came. How often each does
+ * may be told. */
 #include <semaphore.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -8,14 +10,15 @@
 
 struct common { sem_t turn; int count; unsigned long order; };
 
-int main(void)
+int main(int n_args, char **arg)
 {
+	const int turns = n_args > 1 ? atoi(arg[1]) : 700;
 	struct common *c = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	sem_init(&c->turn, 1, 1);
 	for (int i = 0; i < 3; i++)
 		if (fork() == 0) {
 			const struct timespec pause = { 0, 2000000 };
-			for (int n = 0; n < 700; n++) {
+			for (int n = 0; n < turns; n++) {
 				sem_wait(&c->turn);
 				c->count++;
 				c->order = c->order * 31 + (unsigned long)i;

@@ -156,9 +156,9 @@ pub(crate) fn start_as(
 pub(crate) struct Cables([Child; 3]);
 
 impl Cables {
-    const ADDRESSES: [&str; 3] = ["10.96.0.1", "10.96.0.2", "10.96.0.3"];
+    pub(crate) const ADDRESSES: [&str; 3] = ["10.96.0.1", "10.96.0.2", "10.96.0.3"];
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let holders = [0; 3].map(|_| {
             let mut holder = Command::new("setpriv")
                 .args(["--pdeathsig", "KILL", "unshare", "--net", "--", "sh", "-c"])

@@ -71,9 +71,9 @@ fn the_sites_exchange_roles_the_first_one_follows_and_leads_again_when_the_other
     }
 }
 
-/// One process writes all the time, and is told to end by a line.
+/// One process writes all the time, and starts a program each time.
 const CREW: &str = "(while :; do echo one >>log; sleep 0.02; done) & \
-    while read q; do [ $q != alone ] || { kill $!; wait $!; }; echo $q; done; kill $! 2>/dev/null; exit 0";
+    while read q; do echo $q; done; kill $! 2>/dev/null; wait $!; exit 0";
 
 fn writes(site: &Child) {
     let path = format!("/proc/{}/root/mnt/data/log", site.id());
@@ -86,44 +86,78 @@ fn writes(site: &Child) {
 }
 
 #[test]
-fn several_processes_are_handed_over_and_a_site_that_joins_waits_until_one_is_left() {
+fn the_sites_exchange_roles_with_all_processes_of_a_program_and_once_more() {
     let dir = with_table("switch-crew");
     let said = seed("switch-crew-said");
     let site = Site {
         command: ["/bin/sh", "-c", CREW].map(String::from).to_vec(),
         ..sqlite_site(&dir)
     };
+    let [address, door] = [0; 2].map(|_| format!("127.0.0.1:{}", free_port()));
+    let to = ["--listen", address.as_str(), "--peer", door.as_str()];
+    let mut b = Told::start(&site, "secondary", &to, &said, "b");
+    let to = ["--peer", address.as_str(), "--listen", door.as_str()];
+    let mut a = Told::start(&site, "primary", &to, &said, "a");
+    assert_eq!(a.ask("begun"), "begun");
+    writes(&a.child);
+    let leads = "the primary has handed its program over; this site leads";
+    let exchange = |from: &Told, to: &mut Told, question: &str| {
+        let (status, line) = order("switch", &from.child);
+        let answer = (status, line.as_str());
+        assert_eq!(answer, (Some(0), "the other site leads"), "{}", from.said());
+        to.wait_for(leads);
+        to.wait_for("the other site is back");
+        from.wait_for("this site has joined");
+        assert_eq!(to.ask(question), question, "{}", to.said());
+        writes(&to.child);
+        writes(&from.child);
+    };
+    exchange(&a, &mut b, "there");
+    exchange(&b, &mut a, "here");
+    // Standard input of each site is its own.
+    drop(a.child.stdin.take());
+    let (status, told) = a.end();
+    assert_eq!(status, Some(0), "{told}");
+    let (status, told) = b.end();
+    assert_eq!(status, Some(0), "{told}");
+    for dir in [dir, said] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
+/// It has started another program, which it ends when it is told to.
+const STARTS: &str = "sleep 1000 & while read q; do [ $q != alone ] || { kill $!; wait $!; }; echo $q; done; kill $! 2>/dev/null; exit 0";
+
+#[test]
+fn a_site_that_joins_waits_while_a_process_is_another_program() {
+    let dir = with_table("switch-waits");
+    let said = seed("switch-waits-said");
+    let site = Site {
+        command: ["/bin/sh", "-c", STARTS].map(String::from).to_vec(),
+        ..sqlite_site(&dir)
+    };
     let address = format!("127.0.0.1:{}", free_port());
     let (mut a, mut b) = two_at(&address, &site, &said);
     assert_eq!(a.ask("begun"), "begun");
-    writes(&a.child);
-    let (status, line) = order("switch", &a.child);
-    assert_eq!(status, Some(1), "{line}");
-    assert!(line.contains("has more than one process"), "{line}");
-    assert!(line.contains("Detach it"), "{line}");
-    assert_eq!(a.ask("on"), "on");
     let (status, line) = order("detach", &a.child);
     let answer = (status, line.as_str());
     assert_eq!(answer, (Some(0), "the other site leads"), "{}", a.said());
     b.wait_for("the primary has handed its program over; this site leads");
-    let (status, told) = a.end();
-    assert_eq!(status, Some(0), "{told}");
+    assert_eq!(a.end().0, Some(0));
     assert_eq!(b.ask("here"), "here", "{}", b.said());
-    writes(&b.child);
 
     let join = |name| {
         let to = ["--peer", address.as_str()];
         Told::start(&site, "join", &to, &said, name)
     };
-    // It waits until one process is left; one that dies meanwhile is in nobody's way.
-    let waits = "waits until the program has one process";
+    // One that dies meanwhile is in nobody's way.
+    let waits = "of the program has become another one (execve)";
     let mut c = join("c");
     b.wait_for(waits);
-    writes(&b.child);
     c.kill();
     b.wait_for("did not join");
     let mut d = join("d");
-    b.wait_for_n(waits, 2);
+    b.wait_for_n(waits, 3);
     assert_eq!(b.ask("waits"), "waits", "{}", b.said());
     assert_eq!(b.ask("alone"), "alone", "{}", b.said());
     b.wait_for("the other site is back");

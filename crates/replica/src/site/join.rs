@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 
 use steadfast_digest::vote128;
 use steadfast_sys::memory::Remote;
+use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, procfs};
 
+use super::several::Attached;
 use super::{News, Place, Site};
 use crate::abi::{self, alarm, cmd, phase};
 use crate::group::at;
@@ -37,14 +39,15 @@ const PIECE: usize = 256 << 10;
 /// A paused program answers at once; descriptors may be a thousand.
 const ORDER: Duration = Duration::from_secs(10);
 /// struct sf_held_area and its parts (abi.h).
-const AREA: usize = abi::OFF_PAYLOAD;
+pub(super) const AREA: usize = abi::OFF_PAYLOAD;
 const AREA_END: usize = AREA + 8;
-const HELD: usize = 4160;
-const HELD_BYTES: usize = 256;
+pub(super) const HELD: usize = 4160;
+pub(super) const HELD_BYTES: usize = 256;
 const HELD_MAX: usize = 1024;
 const POLLED: usize = HELD + HELD_BYTES * HELD_MAX;
 const POLLED_BYTES: usize = 24;
 const POLLED_MAX: usize = 4096;
+pub(super) const AREA_BYTES: usize = POLLED + POLLED_BYTES * POLLED_MAX;
 /// The descriptor class of a set for polling (storage.h, `F_POLL`).
 const POLL: u32 = 9;
 /// Registers and the agent's state; the words of a search come behind them.
@@ -65,6 +68,8 @@ pub struct Given {
     pub sum: u128,
     pub descriptors: Vec<u8>,
     pub registers: Vec<u8>,
+    /// Memory that it has in common with other processes.
+    pub attached: Vec<Attached>,
 }
 
 /// Pages that were handed on.
@@ -85,6 +90,12 @@ impl Pages {
         for (index, page) in (0..).zip(bytes.chunks_exact(PAGE)) {
             self.0.insert(address + index * PAGE as u64, page.into());
         }
+    }
+
+    /// Those from here to there.
+    pub(super) fn between(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &[u8])> {
+        let all = self.0.range(range);
+        all.map(|(address, page)| (*address, &page[..]))
     }
 
     /// Writes those that stand in `ranges`, in address order.
@@ -120,11 +131,11 @@ impl Pages {
     }
 }
 
-fn weighed(address: u64, digest: u128) -> u128 {
+pub(super) fn weighed(address: u64, digest: u128) -> u128 {
     digest.wrapping_mul(u128::from(address) | 1)
 }
 
-fn is_zero(page: &[u8]) -> bool {
+pub(super) fn is_zero(page: &[u8]) -> bool {
     static ZEROS: [u8; PAGE] = [0; PAGE];
     *page == ZEROS[..page.len()]
 }
@@ -273,8 +284,9 @@ impl Site {
             Some(0) => {}
             Some(refused) if refused <= -1000 => {
                 return Err(format!(
-                    "descriptor {} of the program cannot be made on another host now: a file without a name, a pipe with bytes in it, or a stream of a parent",
-                    -1000 - refused
+                    "descriptor {} of process {} cannot be made on another host now: a file without a name, or bytes are under way in it",
+                    -1000 - refused,
+                    self.program_number()
                 ));
             }
             Some(error) => {
@@ -286,17 +298,8 @@ impl Site {
             }
             None => return Err("the program does not answer".into()),
         }
-        let maps = procfs::maps(self.pid).map_err(|error| error.to_string())?;
-        let ours = |m: &procfs::Mapping| m.range.start < abi::AGENT_END && m.range.end > abi::BASE;
-        if let Some(shared) = maps.iter().find(|m| m.shared && !ours(m)) {
-            return Err(format!(
-                "the program has memory at {:#x} that it may share with others ({})",
-                shared.range.start,
-                shared.path.display()
-            ));
-        }
         let end = usize::try_from(self.group().get64(AREA_END)).unwrap_or(usize::MAX);
-        if !(POLLED..abi::PAYLOAD_BYTES).contains(&end) {
+        if !(AREA_BYTES..abi::PAYLOAD_BYTES).contains(&end) {
             return Err("the list of its descriptors is damaged".into());
         }
         let mut descriptors = vec![0; end];
@@ -436,8 +439,8 @@ impl Site {
         Ok(Known(known))
     }
 
-    /// Joiner: its process, which has `mapped` and `pages`, becomes the survivor's program. `fresh`: what has come since. All pages,
-    /// which nobody needs any more.
+    /// Joiner: its process, which has `mapped` and `pages`, becomes the survivor's program. `fresh`: what has come since, and the
+    /// segments of the program. All pages, which nobody needs any more.
     ///
     /// # Errors
     /// When it does not, and why; then it is nobody, and has to be ended.
@@ -446,7 +449,7 @@ impl Site {
         given: &Given,
         mapped: &[u8],
         (mut pages, mut known): (Pages, Known),
-        mut fresh: Pages,
+        (mut fresh, segments): (Pages, &[Shared]),
     ) -> Result<[Pages; 2], String> {
         let failed = |error: io::Error| format!("its memory cannot be written: {error}");
         self.group()
@@ -469,6 +472,7 @@ impl Site {
         }
         self.group().memory.write(AREA, &given.descriptors);
         self.obeys(cmd::TAKE, 0, "make the descriptors")?;
+        self.attach(&given.attached, segments)?;
         self.set_program_number(given.number);
         self.obeys(cmd::RECEIVE, 0, "have the rights of the program")?;
         self.group().set64(at!(own 0, next), given.event - 1);
@@ -477,7 +481,7 @@ impl Site {
         Ok([pages, fresh])
     }
 
-    fn obeys(&self, command: u32, arg: u64, what: &str) -> Result<(), String> {
+    pub(super) fn obeys(&self, command: u32, arg: u64, what: &str) -> Result<(), String> {
         match self.group().order(1, command, arg, ORDER) {
             Some(0) => Ok(()),
             Some(refused) if refused <= -1000 => Err(format!(

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use steadfast_contract::plan::OnMismatch;
+use steadfast_contract::plan::{OnMismatch, Plan};
 use steadfast_digest::vote128;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
@@ -170,7 +170,7 @@ impl Site {
     }
 
     /// What a group of this program has in common with the last one.
-    fn hand_down(&self, from: &Group, to: &Group) {
+    pub(super) fn hand_down(&self, from: &Group, to: &Group) {
         to.set32(at!(spin_tsc), 0);
         to.set32(at!(yields), 0);
         let mut random = [0; 16];
@@ -196,10 +196,20 @@ impl Site {
     }
 
     /// Memory checks and snapshots are the first program's.
-    fn plan_of_others(&self) -> steadfast_contract::plan::Plan {
+    fn plan_of_others(&self) -> Plan {
         let mut plan = self.plan.clone();
         plan.on_mismatch = OnMismatch::Stop;
         plan
+    }
+
+    /// What a copy of this process has of what this launcher knows of it.
+    pub(super) fn for_a_child(&self) -> Option<(Plan, Modules)> {
+        let plan = self.plan_of_others();
+        let rank = self.tree.next_rank();
+        let known = self.modules.lock().expect("no panic under it");
+        let mut modules = known.copy();
+        modules.flips = known.flips.of_copy(&plan, rank).ok()?;
+        Some((plan, modules))
     }
 
     /// The program is about to make a process, by this event. Answers the agent.
@@ -209,18 +219,13 @@ impl Site {
             None
         };
         let parent = self.group();
-        let plan = self.plan_of_others();
-        let (mut modules, flips) = {
-            let modules = self.modules.lock().expect("no panic under it");
-            let rank = self.tree.next_rank();
-            (modules.copy(), modules.flips.of_copy(&plan, rank))
+        let Some((plan, modules)) = self.for_a_child() else {
+            return refuse();
         };
-        let (Ok(flips), Ok(cores), Some(owner)) =
-            (flips, launch::cores(&plan), procfs::effective_ids(self.pid))
+        let (Ok(cores), Some(owner)) = (launch::cores(&plan), procfs::effective_ids(self.pid))
         else {
             return refuse();
         };
-        modules.flips = flips;
         let Ok(memory) = Shared::attachable(abi::SHARED_BYTES, owner, 0o600) else {
             return refuse();
         };
@@ -242,7 +247,7 @@ impl Site {
         })
     }
 
-    fn with(&self, body: Body, modules: Modules, plan: steadfast_contract::plan::Plan) -> Self {
+    pub(super) fn with(&self, body: Body, modules: Modules, plan: Plan) -> Self {
         Self {
             body: RwLock::new(Arc::new(body)),
             modules: Mutex::new(modules),

@@ -1,0 +1,185 @@
+//! Kin: all processes of a program, for a site that joins: who is whose child, and how they stand and go on together.
+//!
+//! ```text
+//!   survivor: all stand ──► kin: from the root down ──► relays have come as far ──► each is handed on ──► each goes on, its log anew
+//!   joiner:   each is made by its parent ──► adopt: it lives here as one that its parent has forked
+//! ```
+//!
+//! Invariant: while a log begins anew nobody relays it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use steadfast_replica::site::{Place, Site};
+use steadfast_sys::procfs;
+
+use super::{Crew, SETTLES, Strand, locked};
+use crate::control::Handed;
+use crate::error::PairError;
+use crate::hold::Lines;
+
+/// Why no site can join a program now.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotNow {
+    #[error("process {0} of the program has become another one (execve)")]
+    Another(u32),
+    #[error("process {0} of the program has a child that has ended, and nobody has waited for it")]
+    Zombie(u32),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl NotNow {
+    /// Such processes come and go.
+    pub(crate) fn passes(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+}
+
+/// A process that stands.
+#[derive(Debug)]
+pub(crate) struct Kin {
+    pub(crate) site: Arc<Site>,
+    /// By the strand that it began with.
+    pub(crate) table: u64,
+    /// In the list of all; the first one has none.
+    pub(crate) parent: usize,
+}
+
+/// One that a joiner has made.
+#[derive(Debug)]
+pub(crate) struct Adopted {
+    pub(crate) site: Arc<Site>,
+    pub(crate) table: u64,
+    pub(crate) place: Place,
+}
+
+impl Crew {
+    /// Whether a process is one that no site can be given, for as long as it is there.
+    pub(crate) fn may_be_joined(&self) -> Result<(), NotNow> {
+        for strand in self.known() {
+            let (site, is_first) = (&strand.site, Arc::ptr_eq(&strand, &self.first));
+            if site.has_become() && !is_first {
+                return Err(NotNow::Another(site.program_number()));
+            }
+            if procfs::has_zombies(site.pid()) {
+                return Err(NotNow::Zombie(site.program_number()));
+            }
+        }
+        Ok(())
+    }
+
+    /// All stand: from the first one down, each behind its parent.
+    pub(crate) fn kin(&self) -> Result<Vec<Kin>, NotNow> {
+        self.may_be_joined()?;
+        let mut left = self.others_standing();
+        let mut all = vec![Kin {
+            site: Arc::clone(&self.first.site),
+            table: self.first.table,
+            parent: 0,
+        }];
+        while !left.is_empty() {
+            let parent_of = |strand: &Strand| {
+                let parent = procfs::parent(strand.site.pid())?;
+                all.iter().position(|kin| kin.site.pid() == parent)
+            };
+            let next = left.iter().enumerate();
+            let next = next
+                .filter_map(|(index, strand)| Some((index, parent_of(strand)?)))
+                .next();
+            let Some((index, parent)) = next else {
+                return Err(NotNow::Other(format!(
+                    "the parent of process {} of the program has ended, and nobody can be made its parent on another host",
+                    left[0].site.program_number()
+                )));
+            };
+            let strand = left.remove(index);
+            all.push(Kin {
+                site: Arc::clone(&strand.site),
+                table: strand.table,
+                parent,
+            });
+        }
+        Ok(all)
+    }
+
+    /// All stand: nobody relays what they have done. Or not in time, and why.
+    pub(crate) fn rests(&self) -> Result<(), String> {
+        let deadline = Instant::now() + SETTLES;
+        for strand in self.others_standing() {
+            let event = strand.stands.load(Ordering::SeqCst);
+            while strand.relayed.load(Ordering::SeqCst) < event {
+                if Instant::now() > deadline {
+                    return Err("what the program has done is not written down in time".into());
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        self.hold();
+        Ok(())
+    }
+
+    /// After [`Self::rests`]: the others go on, each with a log that begins anew; `joined`: for another site.
+    pub(crate) fn go_on_anew(&self, joined: bool) -> Result<(), PairError> {
+        for strand in self.others_standing() {
+            *locked(&strand.begins) = Some(joined);
+        }
+        self.stand_no_more();
+        let begin = || {
+            self.others_standing()
+                .iter()
+                .any(|strand| locked(&strand.begins).is_some())
+        };
+        let deadline = Instant::now() + SETTLES;
+        while begin() {
+            if Instant::now() > deadline {
+                return Err(PairError::Bug(
+                    "after a pause a process does not go on".into(),
+                ));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        if !joined {
+            self.go_alone();
+        }
+        Ok(())
+    }
+
+    /// A process that goes on: where its log is, which has begun anew there. Nothing: it has not.
+    pub(super) fn begins_anew(&self, strand: &Strand) -> Result<bool, String> {
+        let Some(joined) = *locked(&strand.begins) else {
+            return Ok(false);
+        };
+        let place = strand.site.resume()?;
+        *locked(&strand.anew) = Some((place, joined));
+        *locked(&strand.begins) = None;
+        Ok(true)
+    }
+
+    /// Joiner: its own part of a process beside the first one, which is what the survivor's is.
+    pub(crate) fn adopt(self: &Arc<Self>, adopted: Adopted) {
+        let Adopted { site, table, place } = adopted;
+        self.alive.fetch_add(1, Ordering::SeqCst);
+        self.yet_to_lead.fetch_add(1, Ordering::SeqCst);
+        let strand = Strand::new(site, table, self.spins_after);
+        strand.begin_at(place);
+        let crew = Arc::clone(self);
+        let life = move || {
+            let last = crew.live(&strand, Some(place));
+            crew.has_lived(table, last);
+        };
+        if std::thread::Builder::new().spawn(life).is_err() {
+            self.alive.fetch_sub(1, Ordering::SeqCst);
+            self.stop(PairError::Bug(
+                "there can be no thread for a process".into(),
+            ));
+        }
+    }
+
+    /// By the strand that each process is at, what its clients have sent and it has not read.
+    pub(crate) fn unread_of(&self, lines: &Lines) -> Handed {
+        let unread = |strand: Arc<Strand>| (strand.site.strand(), lines.unread(strand.table));
+        self.known().into_iter().map(unread).collect()
+    }
+}

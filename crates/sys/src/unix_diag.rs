@@ -1,0 +1,138 @@
+//! Unix sockets of this network namespace: which one is whose other end (sock_diag(7)).
+
+#![allow(unsafe_code, reason = "netlink(7) is only reachable through libc")]
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// linux/sock_diag.h, linux/unix_diag.h.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const UDIAG_SHOW_PEER: u32 = 4;
+const UNIX_DIAG_PEER: u16 = 2;
+/// struct nlmsghdr, and struct unix_diag_msg.
+const HEAD: usize = 16;
+const ABOUT: usize = 16;
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at + 2)?;
+    Some(u16::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// The inode of the other end that a message is about.
+fn peer(message: &[u8]) -> Option<(u64, u64)> {
+    let own = word(message, HEAD + 4)?;
+    let mut at = HEAD + ABOUT;
+    loop {
+        let len = usize::from(half(message, at)?);
+        if half(message, at + 2)? == UNIX_DIAG_PEER {
+            return Some((own.into(), word(message, at + 4)?.into()));
+        }
+        at += len.max(4).next_multiple_of(4);
+    }
+}
+
+/// The other end of each that has one, by their inodes.
+///
+/// # Errors
+/// As netlink(7): where the kernel has no CONFIG_UNIX_DIAG, ENOENT.
+pub fn peers() -> io::Result<HashMap<u64, u64>> {
+    // SAFETY: takes numbers.
+    let fd = unsafe {
+        libc::socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::NETLINK_SOCK_DIAG,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` is new, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let flags = u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_DUMP).expect("sixteen bits");
+    // struct nlmsghdr, and struct unix_diag_req: all states, all inodes.
+    let mut message = Vec::new();
+    message.extend(40_u32.to_ne_bytes());
+    message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend([1 /* AF_UNIX */, 0, 0, 0]);
+    for value in [u32::MAX, 0, UDIAG_SHOW_PEER, u32::MAX, u32::MAX] {
+        message.extend(value.to_ne_bytes());
+    }
+    // SAFETY: `message` is read, within its length; the kernel is the peer of a netlink socket without an address.
+    let sent = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            message.as_ptr().cast(),
+            message.len(),
+            0,
+        )
+    };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut all = HashMap::new();
+    // A datagram of a dump has 32 KiB at most (af_netlink.c).
+    let mut answer = vec![0_u8; 65_536];
+    loop {
+        // SAFETY: `answer` has room for the length that is given.
+        let got = unsafe {
+            libc::recv(
+                socket.as_raw_fd(),
+                answer.as_mut_ptr().cast(),
+                answer.len(),
+                0,
+            )
+        };
+        let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+        let mut rest = &answer[..got];
+        while let (Some(len), Some(kind)) = (word(rest, 0), half(rest, 4)) {
+            match i32::from(kind) {
+                libc::NLMSG_DONE => return Ok(all),
+                libc::NLMSG_ERROR => {
+                    // struct nlmsgerr: an errno below 0.
+                    let error = word(rest, HEAD).unwrap_or(0).cast_signed();
+                    return Err(io::Error::from_raw_os_error(-error));
+                }
+                _ => {}
+            }
+            let len = usize::try_from(len).expect("a length").max(HEAD);
+            all.extend(peer(&rest[..len.min(rest.len())]));
+            rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        }
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixStream;
+
+    fn inode(socket: &UnixStream) -> u64 {
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        std::fs::metadata(path).expect("it is open").ino()
+    }
+
+    #[test]
+    fn both_ends_of_a_pair_name_each_other_and_no_other_pair() {
+        let ((a, b), (c, _d)) = (
+            UnixStream::pair().expect("a pair"),
+            UnixStream::pair().expect("a pair"),
+        );
+        let peers = peers().expect("CONFIG_UNIX_DIAG");
+        assert_eq!(peers.get(&inode(&a)), Some(&inode(&b)));
+        assert_eq!(peers.get(&inode(&b)), Some(&inode(&a)));
+        assert_ne!(peers.get(&inode(&c)), Some(&inode(&a)));
+    }
+}
