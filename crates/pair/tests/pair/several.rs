@@ -8,6 +8,7 @@ use crate::join::{Told, flags};
 use crate::servers::{event, get, get_at_last, nginx, page, prefork, strike_at, with_page};
 use crate::sites::*;
 use crate::switch::order;
+use crate::tree::program;
 
 /// A primary that is alone, and where it lets others in.
 fn left_alone(
@@ -229,5 +230,80 @@ fn what_a_child_has_and_nobody_can_make_is_refused_by_name_and_all_go_on() {
     assert_eq!(c.end().0, Some(0));
     assert_eq!(a.ask("four"), "four");
     assert_eq!(a.end().0, Some(0));
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// Numbers of the segments of System V that a site's host has.
+fn segments(site: &Told) -> String {
+    let output = std::process::Command::new("nsenter")
+        .args(["--target", &site.child.id().to_string(), "--ipc", "--"])
+        .args(["cut", "-c1-21", "/proc/sysvipc/shm"])
+        .output()
+        .expect("nsenter is installed");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Each of these is refused for itself, and for as long as a process has it.
+#[test]
+fn memory_with_a_name_an_orphan_and_a_zombie_are_refused_by_name_and_nothing_is_left() {
+    const REFUSED: [(&str, &str); 3] = [
+        ("segment", "shares with others by a name (/SYSV"),
+        ("name", "shares with others by a name (/dev/shm/odd)"),
+        (
+            "orphan",
+            "has ended, and nobody can be made its parent on another host",
+        ),
+    ];
+    let dir = seed("several-odd");
+    let data = dir.join("data");
+    fs::create_dir(&data).expect("a directory");
+    let site = Site {
+        command: vec![built(&dir, "odd").display().to_string()],
+        ..sqlite_site(&data)
+    };
+    let witness = Witness::new("several-odd");
+    let said = witness.flags(2000);
+    let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
+    let to = flags(&said, &["--peer", &door]);
+    for (n, (what, why)) in (1..).zip(REFUSED) {
+        assert_eq!(a.ask(what), what, "{}", a.said());
+        let before = (program(&a.child), segments(&a));
+        let c = Told::start(&site, "join", &to, &witness.0, what);
+        a.wait_for_n("did not join", n);
+        // Its streams have ended: no process of it is left.
+        let (status, told) = c.end();
+        assert_eq!(status, Some(121), "{told}");
+        for told in [told, a.said()] {
+            assert_eq!(told.matches(why).count(), 1, "{what}: {told}");
+        }
+        assert_eq!(program(&a.child), before.0, "{what}");
+        // Of those that were there one may go: an orphan's parent has just ended.
+        let is_old = |segment: &str| before.1.contains(segment);
+        assert!(segments(&a).lines().all(is_old), "{what}: {before:?}");
+        let ends = format!("no {what}");
+        assert_eq!(a.ask(&ends), ends, "{}", a.said());
+    }
+
+    // Somebody may wait for it yet: so does the joiner, and another one joins when that has come.
+    assert_eq!(a.ask("zombie"), "zombie");
+    let mut c = Told::start(&site, "join", &to, &witness.0, "zombie");
+    let waits = "has a child that has ended, and nobody has waited for it";
+    a.wait_for(waits);
+    assert_eq!(a.ask("waits"), "waits");
+    c.kill();
+    a.wait_for_n(waits, 2);
+    assert_eq!(a.said().matches("did not join").count(), 4, "{}", a.said());
+    assert_eq!(a.ask("no zombie"), "no zombie");
+    let mut c = joins(&a, &site, &door, &said, &witness.0, 1);
+    assert_eq!(a.ask("both"), "both");
+    a.kill();
+    c.wait_for("this site goes on alone");
+    let mut line = c.ask("there");
+    while line != "there" {
+        line = c.line();
+    }
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
     fs::remove_dir_all(dir).expect("clean");
 }
