@@ -249,20 +249,40 @@ fn errs(seed: &Path, name: &str) {
     fs::remove_dir_all(dir).expect("clean");
 }
 
-/// The device of a site's data, or of its ledger, ends before its files do: every read and write there is an error.
-fn fails(site: &Child, what: &str, image: &Path) {
+/// The device that a site has its data on, or its ledger.
+fn device(site: &Child, what: &str) -> String {
     let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", site.id())).expect("proc(5)");
     let place = format!(" /mnt/{what} ");
     let mounted = |line: &&str| line.contains(&place) && line.contains(" - ext4 ");
     let line = mounts.lines().find(mounted);
     let device = line.and_then(|line| line.split(" - ext4 ").nth(1)?.split(' ').next());
+    device.expect("it is mounted").to_owned()
+}
+
+/// The file system of a site's ledger takes no more writes, as ext4 does after an error (`errors=remount-ro`). What is open for writing
+/// stays open, so that mount(8) would refuse to do it (EBUSY).
+fn is_read_only_from_here_on(site: &Child) {
+    let told = Command::new("nsenter")
+        .args(["--target", &site.id().to_string(), "--mount", "--"])
+        .args(["mount", "-o", "remount,errors=remount-ro", "/mnt/ledger"])
+        .status()
+        .expect("nsenter is installed");
+    assert!(told.success());
+    let device = device(site, "ledger");
+    let name = device.strip_prefix("/dev/").expect("a device");
+    fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "pair").expect("it errs");
+}
+
+/// The device of a site's data, or of its ledger, ends before its files do: every read and write there is an error.
+fn fails(site: &Child, what: &str, image: &Path) {
+    let device = device(site, what);
     fs::File::options()
         .write(true)
         .open(image)
         .and_then(|file| file.set_len(1 << 20))
         .expect("an image");
     let told = Command::new("losetup")
-        .args(["--set-capacity", device.expect("it is mounted")])
+        .args(["--set-capacity", &device])
         .status()
         .expect("losetup is installed");
     assert!(told.success());
@@ -316,18 +336,20 @@ fn a_site_whose_disk_has_failed_leaves_the_program_to_the_other_one() {
     fs::remove_dir_all(seed).expect("clean");
 }
 
-/// What is written then is an error at the next sync, by the program's own or by the site's within a second.
+/// What is written to a device that has ended is an error at the next sync, by the program's own or by the site's within a second. What is
+/// written to a file system that has turned read-only is one at once.
 #[test]
 fn a_site_whose_ledger_has_failed_leaves_the_program_to_the_other_one() {
     if !is_root() {
         return; // who mounts an image has to be
     }
-    const CHANGES: [(&str, &str); 2] = [
+    const CHANGES: [(&str, &str); 3] = [
         ("synced", "UPDATE t SET b = b || 'x';"),
         (
             "unsynced",
             "PRAGMA synchronous=OFF; UPDATE t SET b = b || 'x';",
         ),
+        ("read-only", "UPDATE t SET b = b || 'x';"),
     ];
     let (seed, empty) = (with_table("gone-seed"), crate::sites::seed("gone-empty"));
     let cases: Vec<_> = ["A", "B"]
@@ -359,7 +381,14 @@ fn a_site_whose_ledger_has_failed_leaves_the_program_to_the_other_one() {
         let b = starts.next().expect("two");
         let mut both = Both::with(starts.next().expect("two"), b);
         assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
-        fails(if is_a { &both.a } else { &both.b }, "ledger", &image);
+        let struck = if is_a { &both.a } else { &both.b };
+        let why = if name == "read-only" {
+            is_read_only_from_here_on(struck);
+            "Read-only file system"
+        } else {
+            fails(struck, "ledger", &image);
+            "Input/output error"
+        };
         let changes = format!("{change} SELECT 'done';");
         let sum = format!("{change}{change} SELECT sum(length(b)) FROM t;");
         let model = crate::sites::seed(&format!("gone-model-{failed}-{name}"));
@@ -400,7 +429,9 @@ fn a_site_whose_ledger_has_failed_leaves_the_program_to_the_other_one() {
         let mut codes = [Some(0); 2];
         codes[usize::from(!is_a)] = Some(121);
         assert_eq!(ends.codes(), codes, "{failed} {name}: {said}");
-        assert!(said.contains("the ledger has to be written"), "{said}");
+        for what in ["the ledger has to be written", why] {
+            assert!(said.contains(what), "{what}: {said}");
+        }
         assert!(!said.contains("disk of"), "{said}");
         for dir in [dir, model] {
             fs::remove_dir_all(dir).expect("clean");
