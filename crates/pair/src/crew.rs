@@ -268,11 +268,15 @@ impl Crew {
     /// Ends what is left.
     pub(crate) fn end(&self) {
         *locked(&self.mode) = Mode::Ended;
-        for strand in self.known() {
-            if !Arc::ptr_eq(&strand, &self.first) {
-                strand.site.kill();
+        let others = self.known();
+        // All at once: each is waited for until its children have ended as well.
+        std::thread::scope(|scope| {
+            for strand in &others {
+                if !Arc::ptr_eq(strand, &self.first) {
+                    scope.spawn(|| strand.site.kill());
+                }
             }
-        }
+        });
         let deadline = Instant::now() + SETTLES;
         while self.others() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));

@@ -473,9 +473,9 @@ impl Leading<'_> {
                 Ok(())
             });
         if tried.is_ok() {
-            // While its connections say nothing.
-            self.site.kill();
+            // While its connections say nothing. The first process is waited for until its children have ended as well.
             self.crew.end();
+            self.site.kill();
             shared.lose();
             return Ok(());
         }

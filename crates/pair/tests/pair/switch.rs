@@ -71,8 +71,8 @@ fn the_sites_exchange_roles_the_first_one_follows_and_leads_again_when_the_other
     }
 }
 
-/// One process writes all the time, and starts a program each time.
-const CREW: &str = "(while :; do echo one >>log; sleep 0.02; done) & \
+/// One process writes all the time, and starts a program every few lines: in between it can be given to another site.
+const CREW: &str = "(n=0; while :; do echo one >>log; n=$((n+1)); [ $((n % 20)) != 0 ] || sleep 0.02; done) & \
     while read q; do echo $q; done; kill $! 2>/dev/null; wait $!; exit 0";
 
 fn writes(site: &Child) {
@@ -102,9 +102,12 @@ fn the_sites_exchange_roles_with_all_processes_of_a_program_and_once_more() {
     writes(&a.child);
     let leads = "the primary has handed its program over; this site leads";
     let exchange = |from: &Told, to: &mut Told, question: &str| {
+        let began = Instant::now();
         let (status, line) = order("switch", &from.child);
         let answer = (status, line.as_str());
         assert_eq!(answer, (Some(0), "the other site leads"), "{}", from.said());
+        // A process that waits for the end of one that nobody ends is waited for so long (site.rs, `kill`).
+        assert!(began.elapsed() < Duration::from_secs(5), "{}", from.said());
         to.wait_for(leads);
         to.wait_for("the other site is back");
         from.wait_for("this site has joined");
