@@ -10,7 +10,7 @@
 enum { BYTES = 4096 };
 
 static void *memory;
-static int segment, to_orphan[2];
+static int segment, nameless, to_orphan[2];
 
 /* Its own child makes it, and ends; it ends with the pipe. */
 static void orphan(void)
@@ -44,6 +44,11 @@ static void does(const char *line)
 	} else if (!strcmp(line, "no name")) {
 		munmap(memory, BYTES);
 		shm_unlink("/odd");
+	} else if (!strcmp(line, "file")) {
+		nameless = open("gone", O_RDWR | O_CREAT, 0600);
+		unlink("gone");
+	} else if (!strcmp(line, "no file")) {
+		close(nameless);
 	} else if (!strcmp(line, "orphan")) {
 		orphan();
 	} else if (!strcmp(line, "no orphan")) {

@@ -49,19 +49,12 @@ fn joins(a: &Told, site: &Site, door: &str, said: &[String; 4], dir: &Path, n: u
     c
 }
 
+/// Nginx with two workers; Apache with a process a client, and with processes of many threads.
 #[test]
-fn nginx_with_workers_is_joined_and_serves_on_when_the_site_that_led_is_lost() {
-    is_joined("nginx", nginx);
-}
-
-#[test]
-fn apache_with_a_process_a_client_is_joined_and_serves_on() {
-    is_joined("prefork", prefork);
-}
-
-#[test]
-fn apache_with_processes_of_many_threads_is_joined_and_serves_on() {
-    is_joined("event", event);
+fn servers_of_several_processes_are_joined_and_serve_on_when_the_site_that_led_is_lost() {
+    type Configure = fn(&Path, u16) -> Vec<String>;
+    let all: [(&str, Configure); 3] = [("nginx", nginx), ("prefork", prefork), ("event", event)];
+    side_by_side(&all, |(name, configure)| is_joined(name, configure));
 }
 
 /// While a client asks all the time.
@@ -149,8 +142,7 @@ fn content(site: &Told, name: &str) -> String {
 /// Two of them write to one open file, whose place they share, and hand lines on by a pipe.
 const HAND_ON: &str = "exec 3>out; (while read q; do echo \"a$q\" >&3; echo $q; done) | while read q; do echo \"b$q\" >&3; echo $q; done; exit 0";
 
-#[test]
-fn processes_that_share_an_open_file_and_a_pipe_share_them_on_the_site_that_joins() {
+fn hands_on() {
     let (dir, site) = shell("several-pipe", HAND_ON);
     let witness = Witness::new("several-pipe");
     let said = witness.flags(2000);
@@ -176,61 +168,40 @@ fn processes_that_share_an_open_file_and_a_pipe_share_them_on_the_site_that_join
 }
 
 /// The sum at the end depends on the order in which they have stored, before the join and after it.
-#[test]
-fn processes_that_share_memory_are_joined_and_store_in_one_order() {
-    let dir = seed("several-shares");
+fn counts(how: &str) {
+    let dir = seed(&format!("several-shares-{how}"));
     let data = dir.join("data");
     fs::create_dir(&data).expect("a directory");
     let program = built(&dir, "shares").display().to_string();
     let site = Site {
-        command: vec![program, "1500".into()],
+        command: vec![program, "0".into()],
         ..sqlite_site(&data)
     };
-    let witness = Witness::new("several-shares");
+    let witness = Witness::new(&format!("several-shares-{how}"));
     let said = witness.flags(2000);
-    side_by_side(&["ends", "lost"], |how| {
-        let witness = Witness::new(&format!("several-shares-{how}"));
-        let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
-        let mut c = joins(&a, &site, &door, &said, &witness.0, 1);
-        if *how == "lost" {
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            a.kill();
-            assert_eq!(c.rest(), ["4500 turns"], "{}", c.said());
-        } else {
-            assert_eq!(a.rest(), ["4500 turns"], "{}", a.said());
-            assert_eq!(a.end().0, Some(0));
-        }
-        let (status, told) = c.end();
-        assert_eq!(status, Some(0), "{told}");
-    });
+    let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
+    let mut c = joins(&a, &site, &door, &said, &witness.0, 1);
+    // Both sites are to have turns of it.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    if how == "lost" {
+        a.kill();
+        c.wait_for("this site goes on alone");
+        assert_eq!(c.ask("enough"), "all counted", "{}", c.said());
+    } else {
+        assert_eq!(a.ask("enough"), "all counted", "{}", a.said());
+        assert_eq!(a.end().0, Some(0));
+    }
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
     fs::remove_dir_all(dir).expect("clean");
 }
 
-/// What one process has, and nobody can make again: the site that leads goes on unharmed, and is joined when it is gone.
 #[test]
-fn what_a_child_has_and_nobody_can_make_is_refused_by_name_and_all_go_on() {
-    let script = "(exec 4>gone; rm gone; while read q; do case $q in close) exec 4>&-;; esac; echo $q; done) | while read q; do echo $q; done; exit 0";
-    let (dir, site) = shell("several-refused", script);
-    let witness = Witness::new("several-refused");
-    let said = witness.flags(2000);
-    let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
-    assert_eq!(a.ask("one"), "one");
-    let to = flags(&said, &["--peer", &door]);
-    let c = Told::start(&site, "join", &to, &witness.0, "c");
-    a.wait_for("did not join");
-    let (status, told) = c.end();
-    assert_eq!(status, Some(121), "{told}");
-    assert!(told.contains("descriptor 4 of process"), "{told}");
-    assert!(told.contains("a file without a name"), "{told}");
-    assert_eq!(a.ask("two"), "two");
-    assert_eq!(a.ask("close"), "close");
-    let c = joins(&a, &site, &door, &said, &witness.0, 1);
-    assert_eq!(a.ask("three"), "three");
-    assert_eq!(order("detach", &c.child).0, Some(0));
-    assert_eq!(c.end().0, Some(0));
-    assert_eq!(a.ask("four"), "four");
-    assert_eq!(a.end().0, Some(0));
-    fs::remove_dir_all(dir).expect("clean");
+fn processes_share_an_open_file_a_pipe_and_memory_on_the_site_that_joins_as_before() {
+    side_by_side(&["pipe", "ends", "lost"], |how| match *how {
+        "pipe" => hands_on(),
+        how => counts(how),
+    });
 }
 
 /// Numbers of the segments of System V that a site's host has.
@@ -244,10 +215,12 @@ fn segments(site: &Told) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Each of these is refused for itself, and for as long as a process has it.
+/// Each of these is refused for itself, and for as long as a process has it: the site that leads goes on unharmed, and is joined when
+/// the last one is gone.
 #[test]
-fn memory_with_a_name_an_orphan_and_a_zombie_are_refused_by_name_and_nothing_is_left() {
-    const REFUSED: [(&str, &str); 3] = [
+fn what_a_child_has_and_nobody_can_make_is_refused_by_name_and_nothing_is_left() {
+    const REFUSED: [(&str, &str); 4] = [
+        ("file", "a file without a name"),
         ("segment", "shares with others by a name (/SYSV"),
         ("name", "shares with others by a name (/dev/shm/odd)"),
         (
@@ -274,6 +247,9 @@ fn memory_with_a_name_an_orphan_and_a_zombie_are_refused_by_name_and_nothing_is_
         // Its streams have ended: no process of it is left.
         let (status, told) = c.end();
         assert_eq!(status, Some(121), "{told}");
+        if what == "file" {
+            assert!(told.contains("of process"), "{told}");
+        }
         for told in [told, a.said()] {
             assert_eq!(told.matches(why).count(), 1, "{what}: {told}");
         }
@@ -293,17 +269,14 @@ fn memory_with_a_name_an_orphan_and_a_zombie_are_refused_by_name_and_nothing_is_
     assert_eq!(a.ask("waits"), "waits");
     c.kill();
     a.wait_for_n(waits, 2);
-    assert_eq!(a.said().matches("did not join").count(), 4, "{}", a.said());
+    assert_eq!(a.said().matches("did not join").count(), 5, "{}", a.said());
     assert_eq!(a.ask("no zombie"), "no zombie");
-    let mut c = joins(&a, &site, &door, &said, &witness.0, 1);
+    let c = joins(&a, &site, &door, &said, &witness.0, 1);
     assert_eq!(a.ask("both"), "both");
-    a.kill();
-    c.wait_for("this site goes on alone");
-    let mut line = c.ask("there");
-    while line != "there" {
-        line = c.line();
-    }
-    let (status, told) = c.end();
+    assert_eq!(order("detach", &c.child).0, Some(0));
+    assert_eq!(c.end().0, Some(0));
+    assert_eq!(a.ask("alone"), "alone");
+    let (status, told) = a.end();
     assert_eq!(status, Some(0), "{told}");
     fs::remove_dir_all(dir).expect("clean");
 }
