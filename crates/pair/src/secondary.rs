@@ -184,6 +184,11 @@ impl Follower<'_> {
         let name = greeting.random.clone();
         let sender = Arc::new(sender);
         let shared = Arc::new(Shared::default());
+        // Before anything that may take its time on a busy host: the primary counts from its word to go on.
+        let beats = {
+            let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
+            std::thread::spawn(move || beat(&sender, &shared, lost_after))
+        };
         let crew = Crew::new(side, &site, &files);
         crew.first().begin_at(place);
         crew.follow(&sender);
@@ -210,10 +215,6 @@ impl Follower<'_> {
                     &board,
                 );
             })
-        };
-        let beats = {
-            let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
-            std::thread::spawn(move || beat(&sender, &shared, lost_after))
         };
         let outward = {
             let (site, sender, shared) =

@@ -263,6 +263,44 @@ fn a_site_that_dies_while_it_joins_leaves_the_program_as_it_was() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// As on a busy host: the joiner's program does not go on at once. The site says that it is there meanwhile.
+#[test]
+fn a_site_whose_program_is_slow_to_go_on_after_a_join_is_not_lost() {
+    let dir = with_table("slow");
+    let (site, witness) = (sqlite_site(&dir), Witness::new("slow"));
+    let said = witness.flags(500);
+    let (mut a, door) = alone(&site, &witness, &said);
+    let to = flags(&said, &["--peer", &door]);
+    let mut c = Told::start(&site, "join", &to, &witness.0, "c");
+    // Between the last word of the join and the first event there is about a millisecond: who comes too late rings nothing.
+    c.wait_for("the other site has given");
+    let deadline = Instant::now() + LIMIT;
+    let mut stopped = Vec::new();
+    while stopped.is_empty() || !c.said().contains("this site has joined") {
+        assert!(Instant::now() < deadline, "{}", c.said());
+        if stopped.is_empty() {
+            stopped = crate::tree::program(&c.child);
+        }
+    }
+    let signal = |signal| {
+        for pid in &stopped {
+            steadfast_sys::child::kill(i32::try_from(*pid).expect("a number"), signal);
+        }
+    };
+    signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(1200));
+    signal(libc::SIGCONT);
+    a.wait_for("the other site is back");
+    assert_eq!(a.ask(CHANGE), "400");
+    let lost = a.said().matches("this site goes on alone").count();
+    assert_eq!(lost, 1, "{}{}", a.said(), c.said());
+    a.kill();
+    assert_eq!(c.ask_after_loss("PRAGMA integrity_check;"), "ok");
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 pub(crate) fn flip(path: &str, at: u64, bit: u8) {
     use std::os::unix::fs::FileExt;
     let file = fs::File::options()
