@@ -128,7 +128,22 @@ fn tell_apart(lists: &mut [List<'_>], entries: &[Entry]) -> Result<(), String> {
         let place = match entry.class {
             DUPLEX => {
                 let own = word(held, PLACE / 8);
-                peers.get(&own).map_or(own, |peer| own.min(*peer))
+                match peers.get(&own) {
+                    Some(end) if end.peer == 0 => own,
+                    Some(end) if !end.is_shut => own.min(end.peer),
+                    Some(_) => {
+                        return Err(format!(
+                            "descriptor {} of the program cannot be made on another host now: a socket that is shut down, and its other end is open",
+                            entry.fd
+                        ));
+                    }
+                    None => {
+                        return Err(format!(
+                            "what is at the other end of descriptor {}, the kernel does not say",
+                            entry.fd
+                        ));
+                    }
+                }
             }
             SIGNALS => signals(list.pid, entry.fd).ok_or_else(|| {
                 format!(
