@@ -388,7 +388,9 @@ s64 sf_pair_take(void)
 			u32 events;
 			u64 data;
 		} __attribute__((packed)) event = { p->events, p->data };
-		sys4(NR_epoll_ctl, p->set, 1 /* EPOLL_CTL_ADD */, p->fd, &event);
+		r = sys4(NR_epoll_ctl, p->set, 1 /* EPOLL_CTL_ADD */, p->fd, &event);
+		if (r < 0 && r != -EEXIST) /* another process has the same set and descriptor from a parent, and was here before */
+			return -1000 - p->fd;
 	}
 	return 0;
 }
