@@ -53,6 +53,25 @@ pub fn is_one_file((pid, fd): (i32, i32), (other, its): (i32, i32)) -> io::Resul
     }
 }
 
+/// Whether a registration of a set for polling is for the file that its process has at that number: the `nth` of those for `fd`, as
+/// proc_pid_fdinfo(5) lists them. A set that several processes have lists what each of them has added.
+///
+/// # Errors
+/// As kcmp(2), but for a number that the process does not have.
+pub fn is_polled(pid: i32, set: u32, fd: u32, nth: u32) -> io::Result<bool> {
+    const KCMP_EPOLL_TFD: libc::c_int = 7;
+    let slot = [set, fd, nth]; // struct kcmp_epoll_slot
+    // SAFETY: kcmp reads `slot`, which has the length that this kind asks for.
+    match unsafe { libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, fd, slot.as_ptr()) } {
+        0 => Ok(true),
+        order if order > 0 => Ok(false),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EBADF) => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
 /// Lets go of what the caller has handed down for a child, which has it now: a pipe whose last writer closes it ends, a
 /// lock is released. Standard input and output are /dev/null from here on; standard error stays, and so does whatever exec
 /// would close. Where there is no /dev/null, input and output stay as well.

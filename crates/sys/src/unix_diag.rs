@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_PEER: u32 = 4;
 const UNIX_DIAG_PEER: u16 = 2;
+const UNIX_DIAG_SHUTDOWN: u16 = 6;
 /// struct nlmsghdr, and struct unix_diag_msg.
 const HEAD: usize = 16;
 const ABOUT: usize = 16;
@@ -24,24 +25,36 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// The inode of the other end that a message is about.
-fn peer(message: &[u8]) -> Option<(u64, u64)> {
-    let own = word(message, HEAD + 4)?;
-    let mut at = HEAD + ABOUT;
-    loop {
-        let len = usize::from(half(message, at)?);
-        if half(message, at + 2)? == UNIX_DIAG_PEER {
-            return Some((own.into(), word(message, at + 4)?.into()));
-        }
-        at += len.max(4).next_multiple_of(4);
-    }
+/// What a socket has at its other end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct End {
+    /// Its inode; 0: there is none, or none any more.
+    pub peer: u64,
+    /// shutdown(2) was called on one of the two, or the other one is closed.
+    pub is_shut: bool,
 }
 
-/// The other end of each that has one, by their inodes.
+/// The inode that a message is about, and its other end.
+fn end(message: &[u8]) -> Option<(u64, End)> {
+    let own = word(message, HEAD + 4)?;
+    let mut end = End::default();
+    let mut at = HEAD + ABOUT;
+    while let (Some(len), Some(kind)) = (half(message, at), half(message, at + 2)) {
+        match kind {
+            UNIX_DIAG_PEER => end.peer = word(message, at + 4)?.into(),
+            UNIX_DIAG_SHUTDOWN => end.is_shut = *message.get(at + 4)? != 0,
+            _ => {}
+        }
+        at += usize::from(len).max(4).next_multiple_of(4);
+    }
+    Some((own.into(), end))
+}
+
+/// The other end of each, by their inodes.
 ///
 /// # Errors
 /// As netlink(7): where the kernel has no CONFIG_UNIX_DIAG, ENOENT.
-pub fn peers() -> io::Result<HashMap<u64, u64>> {
+pub fn peers() -> io::Result<HashMap<u64, End>> {
     // SAFETY: takes numbers.
     let fd = unsafe {
         libc::socket(
@@ -104,7 +117,7 @@ pub fn peers() -> io::Result<HashMap<u64, u64>> {
                 _ => {}
             }
             let len = usize::try_from(len).expect("a length").max(HEAD);
-            all.extend(peer(&rest[..len.min(rest.len())]));
+            all.extend(end(&rest[..len.min(rest.len())]));
             rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
         }
         if got == 0 {
@@ -131,8 +144,24 @@ mod tests {
             UnixStream::pair().expect("a pair"),
         );
         let peers = peers().expect("CONFIG_UNIX_DIAG");
-        assert_eq!(peers.get(&inode(&a)), Some(&inode(&b)));
-        assert_eq!(peers.get(&inode(&b)), Some(&inode(&a)));
-        assert_ne!(peers.get(&inode(&c)), Some(&inode(&a)));
+        let end = |socket| peers.get(&inode(socket)).copied().expect("it is open");
+        assert_eq!(end(&a).peer, inode(&b));
+        assert_eq!(end(&b).peer, inode(&a));
+        assert_ne!(end(&c).peer, inode(&a));
+        assert!(!end(&a).is_shut);
+    }
+
+    #[test]
+    fn an_end_whose_other_end_is_closed_has_none_and_one_that_is_shut_has_it_still() {
+        let ((a, b), (c, d)) = (
+            UnixStream::pair().expect("a pair"),
+            UnixStream::pair().expect("a pair"),
+        );
+        drop(b);
+        c.shutdown(std::net::Shutdown::Both).expect("a socket");
+        let peers = peers().expect("CONFIG_UNIX_DIAG");
+        let end = |socket| peers.get(&inode(socket)).copied().expect("it is open");
+        assert_eq!(end(&a).peer, 0);
+        assert_eq!((end(&d).peer, end(&d).is_shut), (inode(&c), true));
     }
 }

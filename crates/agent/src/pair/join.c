@@ -275,9 +275,10 @@ static s64 take_two(struct sf_held_area *a, u32 i)
 	sys1(NR_close, two[1]);
 	if (near < 0 || far < 0)
 		return near < 0 ? near : far;
-	if (o && (r = put_at_join(far, o->fd)) >= 0)
-		o->as = o->fd; /* made */
-	else
+	if (o && (r = put_at_join(far, o->fd)) >= 0) {
+		o->as = o->fd; /* made: nobody comes by it again */
+		sys3(NR_fcntl, r, F_SETFL, o->flags);
+	} else
 		sys1(NR_close, far);
 	return r < 0 ? r : near;
 }
@@ -387,7 +388,9 @@ s64 sf_pair_take(void)
 			u32 events;
 			u64 data;
 		} __attribute__((packed)) event = { p->events, p->data };
-		sys4(NR_epoll_ctl, p->set, 1 /* EPOLL_CTL_ADD */, p->fd, &event);
+		r = sys4(NR_epoll_ctl, p->set, 1 /* EPOLL_CTL_ADD */, p->fd, &event);
+		if (r < 0 && r != -EEXIST) /* another process has the same set and descriptor from a parent, and was here before */
+			return -1000 - p->fd;
 	}
 	return 0;
 }

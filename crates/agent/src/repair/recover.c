@@ -512,6 +512,9 @@ s64 sf_remap(void)
 	if (brk)
 		sys1(NR_brk, brk);
 	sf_heap_is(TRANSFER->app.brk_now, brk);
+	/* A site that joins: nobody sends a page of zeros, or one that the program has not, so none of this process's stays. */
+	if (G->options & SF_O_PAIR)
+		sys3(NR_madvise, stack, l[2] - stack, MADV_DONTNEED);
 	for (u64 i = 0; i < l[0]; i++) {
 		const u64 *m = l + 6 + 3 * i;
 		s64 r = sys6(NR_mmap, m[0], m[1], m[2], 0x2 | 0x20 | 0x10 | 0x4000 /* PRIVATE|ANONYMOUS|FIXED|NORESERVE */, -1, 0);

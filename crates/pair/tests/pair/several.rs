@@ -167,6 +167,31 @@ fn hands_on() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// Flags of each end, ends without another one, pages that one process has, a stream at another number, what one of them polls.
+#[test]
+fn what_two_processes_have_otherwise_each_has_on_the_site_that_joins() {
+    const FINDS: &str = "waits 1010 hangs 11 deep 0 stored 7 polled 0";
+    let dir = seed("several-kept");
+    let data = dir.join("data");
+    fs::create_dir(&data).expect("a directory");
+    let site = Site {
+        command: vec![built(&dir, "kept").display().to_string()],
+        ..sqlite_site(&data)
+    };
+    let witness = Witness::new("several-kept");
+    let said = witness.flags(2000);
+    let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
+    assert_eq!(a.ask("one"), FINDS);
+    let mut c = joins(&a, &site, &door, &said, &witness.0, 1);
+    a.kill();
+    c.wait_for("this site goes on alone");
+    assert_eq!(c.ask("two"), FINDS);
+    c.wait_for("to standard error");
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// The sum at the end depends on the order in which they have stored, before the join and after it.
 fn counts(how: &str) {
     let dir = seed(&format!("several-shares-{how}"));

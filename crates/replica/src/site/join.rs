@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use steadfast_digest::vote128;
 use steadfast_sys::memory::Remote;
 use steadfast_sys::shared::Shared;
-use steadfast_sys::{child, procfs};
+use steadfast_sys::{child, descriptor, procfs};
 
 use super::several::Attached;
 use super::{News, Place, Site};
@@ -331,7 +331,14 @@ impl Site {
             }
             let set = word(area, held);
             let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{set}", self.pid))?;
+            let mut of_one: HashMap<u32, u32> = HashMap::new();
             for (fd, events, data) in text.lines().filter_map(polled) {
+                let nth = of_one.entry(fd).or_default();
+                *nth += 1;
+                // Another process's, or of a descriptor that is closed.
+                if !descriptor::is_polled(self.pid, set, fd, *nth - 1)? {
+                    continue;
+                }
                 if n == POLLED_MAX {
                     return Err(io::Error::other("too much"));
                 }

@@ -10,7 +10,7 @@
 //!
 //! Not covered: sets for polling that name a descriptor which their process has closed since.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -128,7 +128,22 @@ fn tell_apart(lists: &mut [List<'_>], entries: &[Entry]) -> Result<(), String> {
         let place = match entry.class {
             DUPLEX => {
                 let own = word(held, PLACE / 8);
-                peers.get(&own).map_or(own, |peer| own.min(*peer))
+                match peers.get(&own) {
+                    Some(end) if end.peer == 0 => own,
+                    Some(end) if !end.is_shut => own.min(end.peer),
+                    Some(_) => {
+                        return Err(format!(
+                            "descriptor {} of the program cannot be made on another host now: a socket that is shut down, and its other end is open",
+                            entry.fd
+                        ));
+                    }
+                    None => {
+                        return Err(format!(
+                            "what is at the other end of descriptor {}, the kernel does not say",
+                            entry.fd
+                        ));
+                    }
+                }
             }
             SIGNALS => signals(list.pid, entry.fd).ok_or_else(|| {
                 format!(
@@ -206,13 +221,10 @@ pub(super) fn name_in(area: &[u8], fd: i64) -> String {
     }
 }
 
-/// A stream that the program was started with, by its number, where one of these still has that.
+/// A stream that the program was started with, by its number, where one of these still has that. A child may have it at another
+/// one's: the first process that has one tells.
 fn stream_of(group: &[Entry]) -> Option<i32> {
-    group
-        .iter()
-        .map(|entry| entry.fd)
-        .filter(|fd| *fd <= 2)
-        .min()
+    group.iter().map(|entry| entry.fd).find(|fd| *fd <= 2)
 }
 
 /// Sorts out what the processes of a program have in common: the pool's list, or nothing. Each process's own names it.
@@ -233,6 +245,7 @@ pub fn sort_out(lists: &mut [List<'_>]) -> Result<Vec<u8>, String> {
         n: 0,
     };
     let several = lists.len() > 1;
+    let mut streams = HashSet::new();
     for group in together(lists, entries)? {
         let first = &group[0];
         let mut held = lists[first.list].area[first.at..first.at + HELD_BYTES].to_vec();
@@ -244,6 +257,11 @@ pub fn sort_out(lists: &mut [List<'_>]) -> Result<Vec<u8>, String> {
                     first.fd
                 )
             })?;
+            if !streams.insert(stream) {
+                return Err(format!(
+                    "which stream its processes have as descriptor {stream}, nobody can tell: there are two"
+                ));
+            }
             set(
                 &mut held,
                 PLACE,
@@ -357,6 +375,56 @@ mod tests {
         assert_eq!(half(&pool, 0), 3);
         assert_eq!(place(0), place(2));
         assert_ne!(place(0), place(1));
+    }
+
+    fn ino(fd: i32) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let of = fs::metadata(format!("/proc/self/fd/{fd}"));
+        of.expect("it is open").ino()
+    }
+
+    #[test]
+    fn ends_that_have_no_other_end_are_no_pair_and_one_that_is_shut_down_is_refused() {
+        let [one, other] = [(); 2].map(|()| UnixStream::pair().expect("a pair").0);
+        let [a, b] = [&one, &other].map(AsRawFd::as_raw_fd);
+        let mut both = area(&[(a, DUPLEX, ino(a)), (b, DUPLEX, ino(b))]);
+        let pool = sorted(&mut both, &mut area(&[]));
+        let place = |index: usize| word(&pool[HELD + index * HELD_BYTES..], PLACE / 8);
+        assert_eq!((place(0), place(1)), (ino(a), ino(b)));
+        let shut = UnixStream::pair().expect("a pair");
+        shut.0.shutdown(std::net::Shutdown::Both).expect("a socket");
+        let fd = shut.1.as_raw_fd();
+        let pid = i32::try_from(std::process::id()).expect("a number");
+        let mut list = area(&[(fd, DUPLEX, ino(fd))]);
+        let refused = sort_out(&mut [List {
+            pid,
+            area: &mut list,
+        }]);
+        assert!(refused.is_err_and(|why| why.contains("shut down")));
+    }
+
+    #[test]
+    fn two_streams_that_stand_at_one_number_in_two_processes_are_refused() {
+        use std::process::{Command, Stdio};
+        let mut other = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("cat is installed");
+        let pids = [std::process::id(), other.id()];
+        let mut areas = [(); 2].map(|()| area(&[(1, STREAM, 0)]));
+        let mut lists: Vec<_> = pids
+            .iter()
+            .zip(&mut areas)
+            .map(|(pid, area)| List {
+                pid: i32::try_from(*pid).expect("a number"),
+                area,
+            })
+            .collect();
+        let refused = sort_out(&mut lists);
+        assert!(refused.is_err_and(|why| why.contains("there are two")));
+        drop(other.stdin.take());
+        other.wait().expect("a child");
     }
 
     #[test]

@@ -114,8 +114,8 @@ impl InCommon {
         let (mut sum, mut bytes) = (0_u128, vec![0; PIECE]);
         for (site, attached) in sites.iter().zip(&self.attached) {
             let memory = Remote::open(site.pid())?;
-            // What may not be read here another process reads, or nobody has stored to.
-            for part in attached.iter().filter(|part| part.rights & 1 != 0) {
+            // What the program may not read now it may have stored to: /proc/PID/mem reads it all the same.
+            for part in attached {
                 for from in (0..part.bytes).step_by(PIECE) {
                     let len = usize::try_from((part.bytes - from).min(PIECE as u64));
                     let len = len.expect("bounded by PIECE");
