@@ -106,17 +106,29 @@ impl Crew {
 
     /// All stand: nobody relays what they have done. Or not in time, and why.
     pub(crate) fn rests(&self) -> Result<(), String> {
+        let all = self.others_standing();
         let deadline = Instant::now() + SETTLES;
-        for strand in self.others_standing() {
-            let event = strand.stands.load(Ordering::SeqCst);
-            while strand.relayed.load(Ordering::SeqCst) < event {
+        let settles = |holds: &dyn Fn(&Strand) -> bool| {
+            while !all.iter().all(|strand| holds(strand)) {
                 if Instant::now() > deadline {
-                    return Err("what the program has done is not written down in time".into());
+                    return false;
                 }
                 std::thread::sleep(Duration::from_micros(200));
             }
-        }
+            true
+        };
+        let order = Ordering::SeqCst;
+        let come = settles(&|one| one.relayed.load(order) >= one.stands.load(order));
         self.hold();
+        for strand in &all {
+            strand.rests.store(false, order);
+        }
+        // One that waits for an event would answer the first of another log.
+        let rest = come && settles(&|one| one.rests.load(order) || locked(&one.over).is_some());
+        if !rest {
+            self.go_alone();
+            return Err("what the program has done is not written down in time".into());
+        }
         Ok(())
     }
 
