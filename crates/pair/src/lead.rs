@@ -23,7 +23,7 @@ use crate::alone::{self, Address, Word};
 use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
 use crate::control::{self, Handed, Outcome};
-use crate::crew::{Crew, Kin, NotNow};
+use crate::crew::{Crew, Kin, NotNow, go_on};
 use crate::dispute::{Dispute, Parties, Repeated};
 use crate::door::{Candidate, Door, Survivor};
 use crate::error::{PairError, unheld};
@@ -695,10 +695,8 @@ impl Leading<'_> {
         }
         self.pair_up(handed.is_ok())?;
         self.crew.go_on_anew(handed.is_ok())?;
-        let place = self
-            .site
-            .resume()
-            .map_err(|why| PairError::Bug(format!("after a pause {why}")))?;
+        let place =
+            go_on(&self.site).map_err(|why| PairError::Bug(format!("after a pause {why}")))?;
         self.board.tick();
         Ok(match handed {
             Ok((link, brought)) => {
