@@ -36,7 +36,7 @@ use crate::files::Files;
 use crate::hex::{hex, unhex};
 use crate::link::{Frame, Sender, Tag};
 
-pub(crate) use kin::{Adopted, Kin, NotNow};
+pub(crate) use kin::{Adopted, Kin, NotNow, go_on};
 
 /// For what a process has been told to be done.
 const SETTLES: Duration = Duration::from_secs(5);
@@ -91,8 +91,9 @@ pub(crate) struct Strand {
     /// It has been asked to stand between two events; and it does, before this one.
     halts: AtomicBool,
     stands: AtomicU64,
-    /// Its relay has come so far.
+    /// Its relay has come so far; and has seen that it is to do nothing.
     relayed: AtomicU64,
+    rests: AtomicBool,
     /// When it goes on its log begins anew, for another site or not.
     begins: Mutex<Option<bool>>,
     /// ... and has begun there; its relay has not heard of that yet.
@@ -115,6 +116,7 @@ impl Strand {
             halts: AtomicBool::new(false),
             stands: AtomicU64::new(0),
             relayed: AtomicU64::new(0),
+            rests: AtomicBool::new(false),
             begins: Mutex::default(),
             anew: Mutex::default(),
         })
@@ -459,6 +461,8 @@ impl Crew {
         let mut claimed = 0;
         let mut echoed = None;
         loop {
+            // Before the look for a new log: there is one by the time that a mode tells of it.
+            let mode = self.mode();
             if let Some((at, joined)) = locked(&strand.anew).take() {
                 (place, claimed) = (at, 0);
                 echoed = (!joined).then_some(at.seq - 1);
@@ -469,9 +473,12 @@ impl Crew {
             strand.relayed.store(place.seq, Ordering::SeqCst);
             let over = locked(&strand.over).clone();
             let limit = if over.is_some() { Duration::ZERO } else { LOOK };
-            match self.mode() {
+            match mode {
                 Mode::Ended => return,
-                Mode::Held | Mode::TakesOver => std::thread::sleep(Duration::from_millis(1)),
+                Mode::Held | Mode::TakesOver => {
+                    strand.rests.store(true, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 Mode::Leads(sender) => {
                     let step = match site.next_told(&mut place, &mut claimed, limit) {
                         Some(Told::Step(step)) => *step,

@@ -154,9 +154,11 @@ fn pages_of_memory(
     site: &Site,
     is_one: bool,
     sender: &Sender,
+    round: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<(Vec<std::ops::Range<u64>>, u128, u64)> {
     let mut pages = 0;
     let (ranges, sum) = handed.give(site, is_one, |address, bytes| {
+        round()?;
         pages += (bytes.len() / 4096) as u64;
         sender.send(Tag::Memory, &[&address.to_le_bytes(), bytes])
     })?;
@@ -212,15 +214,19 @@ impl Greeter {
         let is_one = || self.crew.others() == 0;
         let runs = Runs::of(&self.site, !is_one())?;
         let mut handed = Handed::default();
-        pages_of_memory(&mut handed, &self.site, is_one(), sender).map_err(PairError::Link)?;
+        // The program runs, and the thread that decides has its own rounds.
+        let mut round = || Ok(());
+        pages_of_memory(&mut handed, &self.site, is_one(), sender, &mut round)
+            .map_err(PairError::Link)?;
         let mappings = self.site.mappings().map_err(PairError::Stopped)?;
         runs.send(sender, &mappings).map_err(PairError::Link)?;
         let () = answer(&mut receiver, Tag::Ready)?;
         let mut changed = u64::MAX;
         for _ in 0..PASSES {
             let before = changed;
-            (_, _, changed) = pages_of_memory(&mut handed, &self.site, is_one(), sender)
-                .map_err(PairError::Link)?;
+            (_, _, changed) =
+                pages_of_memory(&mut handed, &self.site, is_one(), sender, &mut round)
+                    .map_err(PairError::Link)?;
             if changed < PASS_MIN || changed > before / 2 {
                 break;
             }
@@ -245,13 +251,14 @@ impl Candidate {
         let _ = self.sender.say(Tag::Refusal, &why);
     }
 
-    /// The rest, with the program paused in all its processes.
+    /// The rest, with the program paused in all its processes. `round` comes again and again, and may end it.
     pub(crate) fn hand_on(
         mut self,
         survivor: &Survivor<'_>,
         kin: &[Kin],
+        round: &mut dyn FnMut() -> io::Result<()>,
     ) -> Result<(Link, Brought), PairError> {
-        let handed = self.still(survivor, kin);
+        let handed = self.still(survivor, kin, round);
         match handed {
             Ok(brought) => {
                 let lost_after = Duration::from_millis(survivor.side.lost_after);
@@ -272,7 +279,12 @@ impl Candidate {
         }
     }
 
-    fn still(&mut self, survivor: &Survivor<'_>, kin: &[Kin]) -> Result<Brought, PairError> {
+    fn still(
+        &mut self,
+        survivor: &Survivor<'_>,
+        kin: &[Kin],
+        round: &mut dyn FnMut() -> io::Result<()>,
+    ) -> Result<Brought, PairError> {
         self.sender
             .expect_within(STILL_LIMIT)
             .map_err(PairError::Link)?;
@@ -299,7 +311,7 @@ impl Candidate {
             } else {
                 &mut nothing
             };
-            let given_on = pages_of_memory(handed, &kin.site, is_one, &self.sender);
+            let given_on = pages_of_memory(handed, &kin.site, is_one, &self.sender, round);
             let (ranges, sum, pages) = given_on.map_err(PairError::Link)?;
             (given.ranges, given.sum) = (ranges, sum);
             memory += pages;
@@ -314,6 +326,7 @@ impl Candidate {
                 memory += others.send(&sites, &self.sender).map_err(PairError::Link)?;
             }
         }
+        round().map_err(PairError::Link)?;
         let () = answer(&mut self.receiver, Tag::Ready)?;
         self.sender.say(Tag::Go, &()).map_err(PairError::Link)?;
         Ok(Brought {

@@ -106,8 +106,9 @@ pub(crate) struct Lines {
     at: HashMap<At, u64>,
     all: HashMap<u64, Known>,
     newest: u64,
-    /// Of a site that has joined: what was acknowledged by then, and its program has not read yet.
-    unread: HashMap<At, Vec<u8>>,
+    /// Of a site that has joined: what was acknowledged by then, and its program has not read yet, by connection: what one process has
+    /// read no other one gets.
+    unread: HashMap<u64, Vec<u8>>,
 }
 
 impl Lines {
@@ -122,6 +123,7 @@ impl Lines {
                 continue;
             };
             if !self.at.values().any(|other| *other == connection) {
+                self.unread.remove(&connection);
                 changes.extend(self.all.remove(&connection).map(Change::Ended));
             }
         }
@@ -165,7 +167,6 @@ impl Lines {
                     given: line.gets,
                     free: false,
                 };
-                self.forget_unread(table, |open| open == fd);
                 self.ends(&[(table, fd)], changes);
                 self.begins((table, fd), known);
                 changes.push(Change::Is(known));
@@ -176,13 +177,16 @@ impl Lines {
                     known.next = known.next.wrapping_add((bytes & 0xffff_ffff) as u32);
                     changes.push(Change::Is(*known));
                 }
-                if let Some(unread) = self.unread.get_mut(&(table, fd)) {
+                let connection = self.at.get(&(table, fd));
+                if let Some(unread) = connection.and_then(|one| self.unread.get_mut(one)) {
                     let read = usize::try_from(bytes).unwrap_or(usize::MAX);
                     unread.drain(..read.min(unread.len()));
                 }
             }
             Flow::Given(fd) => {
-                self.forget_unread(table, |open| open == fd);
+                if let Some(connection) = self.at.get(&(table, fd)) {
+                    self.unread.remove(connection);
+                }
                 if let Some(known) = self.known((table, fd)) {
                     known.free = true;
                     changes.push(Change::Is(*known));
@@ -190,28 +194,19 @@ impl Lines {
             }
             Flow::Closed(first, last) => {
                 let ended = |fd: i32| (first..=last).contains(&fd);
-                self.forget_unread(table, ended);
                 let all = self.of(table).into_iter();
                 let all: Vec<At> = all.filter(|at| ended(at.1)).collect();
                 self.ends(&all, changes);
             }
             Flow::Moved { from, to } if from != to => {
                 self.ends(&[(table, to)], changes);
-                self.forget_unread(table, |open| open == to);
                 // It has two numbers from here on, and goes by the second one.
                 if let Some(connection) = self.at.remove(&(table, from)) {
                     self.at.insert((table, to), connection);
                 }
-                if let Some(unread) = self.unread.remove(&(table, from)) {
-                    self.unread.insert((table, to), unread);
-                }
             }
             Flow::Moved { .. } | Flow::Handed => {}
         }
-    }
-
-    fn forget_unread(&mut self, table: u64, ends: impl Fn(i32) -> bool) {
-        self.unread.retain(|at, _| table != at.0 || !ends(at.1));
     }
 
     /// For a site that joins, with what has come for each and was not read.
@@ -257,7 +252,7 @@ impl Lines {
             }
             let unread = unhex(&told.unread)?;
             if !unread.is_empty() {
-                self.unread.insert(at, unread);
+                self.unread.insert(self.at[&at], unread);
             }
         }
         Ok(())
@@ -265,10 +260,11 @@ impl Lines {
 
     /// What this site's program has not read of what was acknowledged, for when it leads.
     pub(crate) fn unread(&self, table: u64) -> Vec<Unread> {
-        let its = |(at, bytes): &(&At, &Vec<u8>)| at.0 == table && !bytes.is_empty();
-        let left = self.unread.iter().filter(its);
-        left.map(|(at, bytes)| (at.1, Some(bytes.clone())))
-            .collect()
+        let its = |at: &At| {
+            let bytes = self.unread.get(self.at.get(at)?)?;
+            (!bytes.is_empty()).then(|| (at.1, Some(bytes.clone())))
+        };
+        self.of(table).iter().filter_map(its).collect()
     }
 }
 

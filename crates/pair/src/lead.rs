@@ -23,7 +23,7 @@ use crate::alone::{self, Address, Word};
 use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
 use crate::control::{self, Handed, Outcome};
-use crate::crew::{Crew, Kin, NotNow};
+use crate::crew::{Crew, Kin, NotNow, go_on};
 use crate::dispute::{Dispute, Parties, Repeated};
 use crate::door::{Candidate, Door, Survivor};
 use crate::error::{PairError, unheld};
@@ -37,6 +37,9 @@ use crate::tls::Security;
 
 /// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
 const HALT: Duration = Duration::from_secs(2);
+
+/// A program stands still for no more than this, and one word, while a site joins: as long as that one waits for one word.
+const STANDS: Duration = Duration::from_secs(60);
 
 /// A site that comes back waits so long until processes that it cannot be given have ended: a command of a shell.
 const MAY_JOIN: Duration = Duration::from_secs(60);
@@ -657,13 +660,33 @@ impl Leading<'_> {
 
     /// The program stands, and nobody relays. It goes on in any case.
     fn hand_on(
-        &self,
+        &mut self,
         candidate: Candidate,
         kin: &[Kin],
     ) -> Result<(Option<Link>, Place), PairError> {
         let began = Instant::now();
         self.board.set(State::Joining);
-        let handed = candidate.hand_on(&self.survivor(), kin);
+        let survivor = Survivor {
+            side: self.side,
+            site: &self.site,
+            crew: &self.crew,
+            files: &self.files,
+            greeting: &self.greeting,
+            security: &self.security,
+        };
+        let (board, notify) = (&self.board, &mut self.notify);
+        let mut round = || {
+            board.tick();
+            notify.tick(true, State::Joining.name());
+            if began.elapsed() < STANDS {
+                return Ok(());
+            }
+            Err(std::io::Error::other(format!(
+                "it takes what the program has so slowly that that would have to stand still for more than {} s",
+                STANDS.as_secs()
+            )))
+        };
+        let handed = candidate.hand_on(&survivor, kin, &mut round);
         if handed.is_ok() && kin.len() == 1 {
             self.site.keep_snapshots();
         }
@@ -672,10 +695,8 @@ impl Leading<'_> {
         }
         self.pair_up(handed.is_ok())?;
         self.crew.go_on_anew(handed.is_ok())?;
-        let place = self
-            .site
-            .resume()
-            .map_err(|why| PairError::Bug(format!("after a pause {why}")))?;
+        let place =
+            go_on(&self.site).map_err(|why| PairError::Bug(format!("after a pause {why}")))?;
         self.board.tick();
         Ok(match handed {
             Ok((link, brought)) => {

@@ -196,12 +196,20 @@ impl Follower<'_> {
         let (suspected, suspects) = channel();
         let (disputed, disputes) = channel();
         let source = Source::new(Part::Secondary, side, &site, &files, &name);
-        let (board, mut notify) = begin(source, side)?;
-        if place.seq == 1 {
-            site.go()?;
-        } else {
-            site.go_on().map_err(PairError::Bug)?;
-        }
+        let begun = begin(source, side).and_then(|begun| {
+            if place.seq == 1 {
+                site.go()?;
+            } else {
+                site.go_on().map_err(PairError::Bug)?;
+            }
+            Ok(begun)
+        });
+        // Nobody else knows those that were made for a join.
+        let (board, mut notify) = begun.inspect_err(|_| {
+            if place.seq > 1 {
+                crate::join::end_all(site.pid());
+            }
+        })?;
         others.into_iter().for_each(|one| crew.adopt(one));
         let inward = {
             let (crew, shared) = (Arc::clone(&crew), Arc::clone(&shared));

@@ -47,6 +47,19 @@ pub(crate) struct Kin {
     pub(crate) parent: usize,
 }
 
+/// A process goes on with a log that begins anew there. One that somebody has killed while it stood has such a log as well: its end
+/// is told behind that.
+pub(crate) fn go_on(site: &Site) -> Result<Place, String> {
+    let ended = || procfs::has_ended(site.pid());
+    if ended() {
+        return Ok(site.begin_anew());
+    }
+    match site.resume() {
+        Err(_) if ended() => Ok(site.begin_anew()),
+        other => other,
+    }
+}
+
 /// One that a joiner has made.
 #[derive(Debug)]
 pub(crate) struct Adopted {
@@ -106,17 +119,29 @@ impl Crew {
 
     /// All stand: nobody relays what they have done. Or not in time, and why.
     pub(crate) fn rests(&self) -> Result<(), String> {
+        let all = self.others_standing();
         let deadline = Instant::now() + SETTLES;
-        for strand in self.others_standing() {
-            let event = strand.stands.load(Ordering::SeqCst);
-            while strand.relayed.load(Ordering::SeqCst) < event {
+        let settles = |holds: &dyn Fn(&Strand) -> bool| {
+            while !all.iter().all(|strand| holds(strand)) {
                 if Instant::now() > deadline {
-                    return Err("what the program has done is not written down in time".into());
+                    return false;
                 }
                 std::thread::sleep(Duration::from_micros(200));
             }
-        }
+            true
+        };
+        let order = Ordering::SeqCst;
+        let come = settles(&|one| one.relayed.load(order) >= one.stands.load(order));
         self.hold();
+        for strand in &all {
+            strand.rests.store(false, order);
+        }
+        // One that waits for an event would answer the first of another log.
+        let rest = come && settles(&|one| one.rests.load(order) || locked(&one.over).is_some());
+        if !rest {
+            self.go_alone();
+            return Err("what the program has done is not written down in time".into());
+        }
         Ok(())
     }
 
@@ -133,6 +158,12 @@ impl Crew {
         };
         let deadline = Instant::now() + SETTLES;
         while begin() {
+            for strand in self.others_standing() {
+                // Nobody watches it any more.
+                if locked(&strand.over).is_some() {
+                    self.begins_anew(&strand).map_err(PairError::Bug)?;
+                }
+            }
             if Instant::now() > deadline {
                 return Err(PairError::Bug(
                     "after a pause a process does not go on".into(),
@@ -151,7 +182,7 @@ impl Crew {
         let Some(joined) = *locked(&strand.begins) else {
             return Ok(false);
         };
-        let place = strand.site.resume()?;
+        let place = go_on(&strand.site)?;
         *locked(&strand.anew) = Some((place, joined));
         *locked(&strand.begins) = None;
         Ok(true)

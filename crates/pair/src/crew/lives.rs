@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Becoming, End, Newborn, News, Place};
+use steadfast_sys::procfs;
 
 use super::{Crew, LOOK, Mode, SETTLES, Strand, locked};
 use crate::error::{PairError, unheld};
@@ -193,7 +194,10 @@ impl Crew {
                 Ok(false) => site.go_on_paused(),
                 other => other.map(drop),
             };
-            if let Err(why) = goes_on {
+            // One that was killed while it stood says so itself.
+            if let Err(why) = goes_on
+                && !procfs::has_ended(site.pid())
+            {
                 self.stop(PairError::Bug(why));
             }
         }

@@ -130,7 +130,8 @@ fn the_other_site_has_the_same_connections() {
     assert_eq!(others.unread(0), [(5, Some(b"abc".to_vec()))]);
     others.take_in(0, Flow::Read(5, 2), &mut Vec::new());
     assert_eq!(others.unread(0), [(5, Some(b"c".to_vec()))], "read in part");
-    others.take_in(0, Flow::Read(5, 9), &mut Vec::new());
+    assert_eq!(others.unread(7), others.unread(0), "nor has the child that");
+    others.take_in(7, Flow::Read(5, 9), &mut Vec::new());
     assert_eq!(others.unread(0), []);
     assert_eq!(others.unread(8), []);
 }

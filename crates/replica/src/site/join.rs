@@ -359,20 +359,27 @@ impl Site {
     /// # Errors
     /// When it does not.
     pub fn resume(&self) -> Result<Place, String> {
+        let place = self.begin_anew();
+        self.group()
+            .order(0, cmd::RESUME, 0, ORDER)
+            .ok_or("its program does not go on")?;
+        Ok(place)
+    }
+
+    /// Survivor, whose process has stood and may have ended since: its log alone.
+    #[must_use]
+    pub fn begin_anew(&self) -> Place {
         let seq = self.group().get64(at!(own 0, again));
         let base = self.group().get64(at!(base));
         self.group().clear_ring(1);
         self.group().set64(at!(own 1, next), seq - 1);
         self.group().set64(at!(own 1, done), seq);
         self.group().set32(at!(alarm), alarm::QUIET);
-        self.group()
-            .order(0, cmd::RESUME, 0, ORDER)
-            .ok_or("its program does not go on")?;
-        Ok(Place {
+        Place {
             seq,
             base,
             strand: self.strand(),
-        })
+        }
     }
 
     /// Joiner: waits until its process stands, of whose program nothing will be left.
