@@ -36,7 +36,7 @@ use crate::files::Files;
 use crate::hex::{hex, unhex};
 use crate::link::{Frame, Sender, Tag};
 
-pub(crate) use kin::{Adopted, Kin, NotNow, go_on};
+pub(crate) use kin::{Adopted, Kin, NotNow, end_all, go_on};
 
 /// For what a process has been told to be done.
 const SETTLES: Duration = Duration::from_secs(5);

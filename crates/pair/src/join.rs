@@ -20,17 +20,16 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use steadfast_contract::plan::OnMismatch;
 use steadfast_replica::site::{Known, Pages, Part, Site};
-use steadfast_sys::{child, procfs};
 
 use crate::alone::{self, Address};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::Outcome;
-use crate::crew::Adopted;
+use crate::crew::{Adopted, end_all};
 use crate::door::BEFORE_LIMIT;
 use crate::error::PairError;
 use crate::files::Files;
@@ -43,9 +42,6 @@ use crate::tls::Security;
 
 /// For one word of the survivor when only the rest is to come: it says that it is there while its program is not to be halted.
 const SOON_LIMIT: Duration = Duration::from_secs(60);
-
-/// For processes that are nobody to come to a stop: a fork in progress copies page tables.
-const STOPS: Duration = Duration::from_secs(2);
 
 /// Runs the program as secondary of a site that runs it already; how it ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
@@ -268,35 +264,6 @@ fn bear(first: &Site, others: &[Other]) -> Result<Vec<Arc<Site>>, String> {
     Ok(all)
 }
 
-/// Ends the first process and all that have been made for it, also those that came too late to be known here. While they are stopped
-/// none of them makes another one.
-pub(crate) fn end_all(first: i32) {
-    let deadline = Instant::now() + STOPS;
-    let mut all = vec![first];
-    loop {
-        for pid in &all {
-            child::kill(*pid, libc::SIGSTOP);
-        }
-        let stand = |pid: &i32| procfs::is_stopped(*pid) || procfs::has_ended(*pid);
-        let still = all.iter().all(stand);
-        let mut found = vec![first];
-        let mut next = 0;
-        while let Some(pid) = found.get(next).copied() {
-            found.extend(procfs::children(pid));
-            next += 1;
-        }
-        if (still && found == all) || Instant::now() > deadline {
-            break;
-        }
-        all = found;
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    for pid in all.iter().skip(1) {
-        child::kill(*pid, libc::SIGKILL);
-    }
-    child::end(first);
-}
-
 fn cannot(why: String) -> PairError {
     PairError::Stopped(format!("this site cannot join: {why}"))
 }
@@ -321,32 +288,4 @@ fn check_sizes(manifest: &Manifest) -> Result<(), PairError> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_that_a_process_has_made_end_with_it() {
-        let mut shell = std::process::Command::new("/bin/sh");
-        let shell = shell.args(["-c", "(sleep 600; :) & sleep 600; :"]).spawn();
-        let first = i32::try_from(shell.expect("a shell").id()).expect("a number");
-        let below = |pid: i32| procfs::children(pid);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let all = loop {
-            let own = below(first);
-            let theirs: Vec<i32> = own.iter().copied().flat_map(below).collect();
-            if own.len() == 2 && theirs.len() == 1 {
-                break [own, theirs].concat();
-            }
-            assert!(Instant::now() < deadline, "{own:?} {theirs:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        };
-        end_all(first);
-        while !all.iter().all(|pid| procfs::has_ended(*pid)) {
-            assert!(Instant::now() < deadline, "{all:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }

@@ -207,7 +207,7 @@ impl Follower<'_> {
         // Nobody else knows those that were made for a join.
         let (board, mut notify) = begun.inspect_err(|_| {
             if place.seq > 1 {
-                crate::join::end_all(site.pid());
+                crate::crew::end_all(site.pid());
             }
         })?;
         others.into_iter().for_each(|one| crew.adopt(one));

@@ -12,12 +12,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Place, Site};
-use steadfast_sys::procfs;
+use steadfast_sys::{child, procfs};
 
 use super::{Crew, SETTLES, Strand, locked};
 use crate::control::Handed;
 use crate::error::PairError;
 use crate::hold::Lines;
+
+/// For processes that are nobody to come to a stop: a fork in progress copies page tables.
+const STOPS: Duration = Duration::from_secs(2);
 
 /// Why no site can join a program now.
 #[derive(Debug, thiserror::Error)]
@@ -212,5 +215,62 @@ impl Crew {
     pub(crate) fn unread_of(&self, lines: &Lines) -> Handed {
         let unread = |strand: Arc<Strand>| (strand.site.strand(), lines.unread(strand.table));
         self.known().into_iter().map(unread).collect()
+    }
+}
+
+/// Ends the first process and all that have been made for it, also those that came too late to be known here. While they are stopped
+/// none of them makes another one.
+pub(crate) fn end_all(first: i32) {
+    let deadline = Instant::now() + STOPS;
+    let mut all = vec![first];
+    loop {
+        for pid in &all {
+            child::kill(*pid, libc::SIGSTOP);
+        }
+        let stand = |pid: &i32| procfs::is_stopped(*pid) || procfs::has_ended(*pid);
+        let still = all.iter().all(stand);
+        let mut found = vec![first];
+        let mut next = 0;
+        while let Some(pid) = found.get(next).copied() {
+            found.extend(procfs::children(pid));
+            next += 1;
+        }
+        if (still && found == all) || Instant::now() > deadline {
+            break;
+        }
+        all = found;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for pid in all.iter().skip(1) {
+        child::kill(*pid, libc::SIGKILL);
+    }
+    child::end(first);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_a_process_has_made_end_with_it() {
+        let mut shell = std::process::Command::new("/bin/sh");
+        let shell = shell.args(["-c", "(sleep 600; :) & sleep 600; :"]).spawn();
+        let first = i32::try_from(shell.expect("a shell").id()).expect("a number");
+        let below = |pid: i32| procfs::children(pid);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let all = loop {
+            let own = below(first);
+            let theirs: Vec<i32> = own.iter().copied().flat_map(below).collect();
+            if own.len() == 2 && theirs.len() == 1 {
+                break [own, theirs].concat();
+            }
+            assert!(Instant::now() < deadline, "{own:?} {theirs:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        end_all(first);
+        while !all.iter().all(|pid| procfs::has_ended(*pid)) {
+            assert!(Instant::now() < deadline, "{all:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
