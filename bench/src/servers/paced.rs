@@ -248,6 +248,7 @@ mod tests {
     #[test]
     fn a_wrong_reply_fails() {
         let why = pace(serve(b"-error\n", Duration::ZERO), &question(), PACE).unwrap_err();
-        assert!(format!("{why:#}").contains("-error"), "{why:#}");
+        // Its first part tells already.
+        assert!(format!("{why:#}").contains("\"-er"), "{why:#}");
     }
 }

@@ -22,9 +22,9 @@
 //! make build, examples in comments, build of host's tests ────────────┘   compiled at the lowest priority
 //! ```
 //!
-//! A case that fails has failed. The first [`TRIED`] are run once more at the end, alone, and the report says whether they pass then:
-//! whoever reads it knows whether the case needs company to fail. What failed is told again below the table, where a reader of the
-//! last lines finds it.
+//! A case that fails is run once more at the end, alone. If it passes then, it is counted as passed and named as flaky with what it
+//! said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY` of them are a
+//! failure. What failed is told again below the table, where a reader of the last lines finds it.
 //!
 //! Invariants
 //!  1. Every part runs, whatever the parts before it said, except where there is nothing to run.
@@ -55,8 +55,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// A first build of everything, dependencies included, beside others.
 const BUILD_LIMIT: Duration = Duration::from_secs(1500);
 
-/// Failed cases that are run once more. Where there are more, something that they share is broken, and [`part`]'s limit for each adds up.
-const TRIED: usize = 3;
+/// Cases that may fail once and pass alone, in the whole suite. More than these are not run again either: it would explain nothing.
+const FLAKY: usize = 3;
 /// Lines that are told again of one failure.
 const TOLD: usize = 12;
 /// The slowest cases that are told.
@@ -116,11 +116,12 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         outcomes.extend(joined("what is compiled beside", beside));
         outcomes
     });
-    let failures = outcomes
-        .iter_mut()
-        .flat_map(|outcome| &mut outcome.failures);
-    for failure in failures.filter(|it| it.program.is_some()).take(TRIED) {
-        failure.again(&mut io::stdout());
+    let failures = outcomes.iter().flat_map(|outcome| &outcome.failures);
+    let cases = failures.filter(|failure| failure.program.is_some());
+    if cases.count() <= FLAKY {
+        for outcome in &mut outcomes {
+            outcome.again(&mut io::stdout());
+        }
     }
     summary(&outcomes)
 }
@@ -430,7 +431,7 @@ fn summary(outcomes: &[Outcome]) -> ExitCode {
     slowest(outcomes);
     for failure in outcomes.iter().flat_map(|outcome| &outcome.failures) {
         let word = if failure.passed_alone {
-            "failed, passes alone"
+            "flaky, passed alone"
         } else {
             "failed"
         };
