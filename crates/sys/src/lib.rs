@@ -21,6 +21,7 @@ pub mod linear;
 pub mod manager;
 pub mod memory;
 mod neighbour;
+mod netlink;
 pub mod notify;
 pub mod pad;
 pub mod pagemap;

@@ -4,11 +4,10 @@
 //! Invariant: an address is in use as soon as it is set: nobody asks first whether another host has it (`IFA_F_NODAD`), since the
 //! site that had it is lost.
 
-#![allow(unsafe_code, reason = "netlink(7) is only reachable through libc")]
-
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::netlink;
 
 /// All hosts of the link.
 pub(crate) const ALL: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -48,19 +47,6 @@ pub(crate) fn advertisement(address: Ipv6Addr, hardware: [u8; 6]) -> Vec<u8> {
 
 /// Has the kernel set or take away an address of a device.
 pub(crate) fn change(set: bool, index: u32, address: Ipv6Addr, prefix: u8) -> io::Result<()> {
-    // SAFETY: takes numbers.
-    let fd = unsafe {
-        libc::socket(
-            libc::AF_NETLINK,
-            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-            libc::NETLINK_ROUTE,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `fd` is new, and nobody else's.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let (kind, flags) = if set {
         (libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE)
     } else {
@@ -78,30 +64,10 @@ pub(crate) fn change(set: bool, index: u32, address: Ipv6Addr, prefix: u8) -> io
     message.extend(index.to_ne_bytes());
     message.extend([20, 0, 1 /* IFA_ADDRESS */, 0]);
     message.extend(address.octets());
-    // SAFETY: `message` is read, within its length; the kernel is the peer of a netlink socket without an address.
-    let sent = unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            message.as_ptr().cast(),
-            message.len(),
-            0,
-        )
-    };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
     let mut answer = [0_u8; 512];
-    // SAFETY: `answer` has room for the length that is given.
-    let got = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            answer.as_mut_ptr().cast(),
-            answer.len(),
-            0,
-        )
-    };
+    let got = netlink::ask(libc::NETLINK_ROUTE, &message)?.answer(&mut answer)?;
     if got < 20 {
-        return Err(io::Error::last_os_error());
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     // struct nlmsgerr: 0, or an errno below 0.
     match i32::from_ne_bytes(answer[16..20].try_into().expect("four bytes")) {
