@@ -65,6 +65,7 @@
 #define SF_REFS (SF_SHARED + (2ull << 40))
 #define SF_WINDOWS (SF_REFS + (1ull << 40))
 #define SF_OWN_END (SF_WINDOWS + (1ull << 40))
+#define SF_LAUNCHER_RESTS (1u << 31) /* in `sleepers`: the launcher sleeps until a replica comes to an event */
 #define SF_KEEPER_SLOT 11u /* commands to the keeper; never votes */
 
 /* Two replicas keep this much before they take a new snapshot and drop it, whatever that
@@ -448,7 +449,7 @@ struct sf_group {
 	uint32_t snapshot_broken; /* a call since then cannot be repeated: events since, from 1 */
 	uint32_t epoch_permille;
 	uint64_t epoch_tsc;  /* ticks between memory checks; 0: never */
-	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell */
+	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell; SF_LAUNCHER_RESTS */
 	uint32_t affinity_bytes;
 	uint8_t affinity[256]; /* the mask the program sees */
 	uint8_t allowed[256];  /* the mask it was started with */
