@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::kv;
-use steadfast_bench::suites::flips;
+use steadfast_bench::suites::{flips, scripts};
 use steadfast_workloads::Size;
 
 #[derive(Parser)]
@@ -392,6 +392,17 @@ pub(crate) enum Action {
         replicas: u8,
         /// Only these modules (`math`, `json`)
         modules: Vec<String>,
+    },
+    /// Tests that other programs come with, each of which has to end protected as it does bare
+    Suite {
+        /// gnu: coreutils, diffutils, grep, gzip, sed; trees: bash, make; servers: debian, memcached, postgresql, redis, go
+        #[arg(value_parser = scripts::SCRIPTS)]
+        script: String,
+        /// Where everything goes; sources and bare runs that are there already are not made again
+        #[arg(long, value_name = "DIR", default_value = "build/campaign/suites")]
+        out: PathBuf,
+        /// Only these suites
+        suites: Vec<String>,
     },
     /// A campaign as an array job of Debian's Slurm (root), held against the same campaign in one process
     Slurm {

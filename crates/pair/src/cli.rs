@@ -366,6 +366,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_reference_of_flags_is_that_of_the_code() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/reference/flags-pair.md");
+        let text = steadfast_manual::reference(<Cli as clap::CommandFactory>::command());
+        assert!(
+            steadfast_manual::is_current(&page, &text).unwrap(),
+            "fix: make docs"
+        );
+    }
+
+    #[test]
     fn a_peer_has_a_host_with_and_without_a_port_and_in_brackets() {
         use clap::Parser;
         #[derive(Parser)]
