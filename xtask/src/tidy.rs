@@ -4,7 +4,7 @@
 //! |---|---|
 //! | no line over 160 characters, no sentence over 40 words | every page that is not generated, blocks of code excepted |
 //! | a link leads to a file, and to a heading if it names one | every page |
-//! | `docs/index.md` answers thirty questions at least, each by a page that exists | that page |
+//! | `docs/index.md` answers thirty questions at least, each by headings of pages | that page |
 //! | the front pages stay short | [`LENGTHS`] |
 //! | words that the right column of `docs/glossary.md` retires are gone | every page, every source file |
 //! | a page that code names exists, and the heading behind it | every source file |
@@ -41,6 +41,9 @@ const LENGTHS: [(&str, usize); 5] = [
     ("docs/specification.md", 150),
     ("docs/guide/", 200),
 ];
+
+/// The page that answers questions by links.
+const INDEX: &str = "docs/index.md";
 
 /// The page whose right column has the words that have gone.
 const GLOSSARY: &str = "docs/glossary.md";
@@ -169,18 +172,49 @@ pub fn check_pages(pages: &Pages, is_file: impl Fn(&str) -> bool) -> Vec<Complai
             }
         }
     }
-    if let Some(text) = pages.get("docs/index.md") {
-        let found = text
-            .lines()
-            .filter(|line| line.starts_with('|') && line.contains('?') && line.contains("]("))
-            .count();
-        if found < QUESTIONS_MIN {
+    if let Some(text) = pages.get(INDEX) {
+        complaints.extend(answers(text));
+    }
+    complaints
+}
+
+/// The index: enough questions, and a heading for each link that answers one.
+fn answers(text: &str) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    let mut found = 0;
+    for (at, line) in prose(text) {
+        let Some((question, answer)) = line.strip_prefix('|').and_then(|row| row.split_once('|'))
+        else {
+            continue;
+        };
+        if !question.contains('?') {
+            continue;
+        }
+        found += 1;
+        let targets: Vec<&str> = answer
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once(')')?.0))
+            .collect();
+        let question = question.trim();
+        if targets.is_empty() {
             complaints.push(complaint(
-                "docs/index.md",
-                1,
-                format!("{found} questions with an answer, {QUESTIONS_MIN} are required"),
+                INDEX,
+                at,
+                format!("no link answers {question:?}"),
             ));
         }
+        for target in targets.iter().filter(|target| !target.contains('#')) {
+            let why = format!("{target} answers {question:?}: a heading is required, PAGE#HEADING");
+            complaints.push(complaint(INDEX, at, why));
+        }
+    }
+    if found < QUESTIONS_MIN {
+        complaints.push(complaint(
+            INDEX,
+            1,
+            format!("{found} questions with an answer, {QUESTIONS_MIN} are required"),
+        ));
     }
     complaints
 }
@@ -583,8 +617,24 @@ mod tests {
 
     #[test]
     fn an_index_with_few_questions_is_found() {
-        let found = whys(&[("docs/index.md", "| Why? | [because](index.md) |\n")]);
+        let found = whys(&[(INDEX, "# A\n\n| Why? | [because](index.md#a) |\n")]);
         assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn a_question_that_no_heading_answers_is_found() {
+        let right = "# A\n\n| Question | Answer |\n| Why? | [because](#a), [so](index.md#a) |\n"
+            .to_owned()
+            + &"| Why? | [because](index.md#a) |\n".repeat(QUESTIONS_MIN);
+        assert_eq!(whys(&[(INDEX, &right)]), [""; 0]);
+        let wrong = right + "| How? | [so](#a), [or so](index.md) |\n| When? | now |\n";
+        assert_eq!(
+            whys(&[(INDEX, &wrong)]),
+            [
+                "docs/index.md:35 index.md answers \"How?\": a heading is required, PAGE#HEADING",
+                "docs/index.md:36 no link answers \"When?\""
+            ]
+        );
     }
 
     #[test]

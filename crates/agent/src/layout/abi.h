@@ -32,7 +32,7 @@
 #define SF_HAND_MAX 8u
 #define SF_SIGINFO_WORDS 16u /* siginfo_t */
 #define SF_FAULTS_MAX 64u
-#define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that give further opinions */
+#define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that vote as well */
 #define SF_RING 64u      /* claims kept per slot: how far the leader may run ahead */
 #define SF_RESULTS_MAX 65536u
 #define SF_RESULTS_SOFT 8192u /* where nothing is retained: half of a small second-level cache */
@@ -444,7 +444,7 @@ struct sf_group {
 	uint64_t base;       /* index of the first result in the log, as the leader sees it */
 	uint64_t wrote_before; /* bytes the leader's writes had moved before the one in flight */
 	uint64_t wrote_seq;    /* the event of that one */
-	uint64_t rerun_until; /* event at which re-runs stop and give their opinion */
+	uint64_t rerun_until; /* event at which re-runs stop and vote */
 	uint64_t snapshot_seq; /* first event after the newest snapshot, 0: none */
 	uint32_t snapshot_broken; /* a call since then cannot be repeated: events since, from 1 */
 	uint32_t epoch_permille;

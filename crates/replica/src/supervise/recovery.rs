@@ -452,8 +452,8 @@ impl Supervisor<'_> {
                 .enumerate()
                 .filter(|(_, one)| one.is_none())
             {
-                // The others wait: a straggler may burn as much as twice the run so far, and a
-                // second more, before it is given up. Who is late already has only to pause.
+                // The others wait: a straggler may burn twice as much as in the run so far, at least a
+                // second, before it is given up. Who is late already has only to pause.
                 let now = procfs::burned_ns(self.process_of(r)).unwrap_or(0);
                 let late = matches!(&self.watch.found, Some(Finding::Doubt { late, .. }) if late.iter().any(|late| late.replica == r));
                 let limit_ns = if late {
