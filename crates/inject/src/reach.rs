@@ -23,8 +23,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use steadfast_sandbox as sandbox;
 use steadfast_sys::ptrace::{self, Regs, Stopped, Waited};
-use steadfast_sys::{child, procfs, sandbox};
+use steadfast_sys::{child, procfs};
 
 use crate::step;
 use crate::target::{Bench, Ran, SetupError, Started, entry};

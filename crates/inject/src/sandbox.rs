@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steadfast_fault::Fault;
-use steadfast_sys::sandbox;
+use steadfast_sandbox as sandbox;
 
 use crate::profile::{self, Profile};
 use crate::reach::{self, Reach, Stepped};

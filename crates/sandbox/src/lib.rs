@@ -23,7 +23,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use crate::ptrace::Stopped;
+use steadfast_sys::ptrace::Stopped;
+use steadfast_sys::{child, procfs};
+
+pub mod notify;
 
 /// What a sandbox closes off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,8 +76,8 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Isolation) -> i32) -> io::Result<i
         0 => {}
         pid => return Ok(pid),
     }
-    crate::child::when_parent_dies(libc::SIGKILL);
-    if crate::child::parent() != us {
+    child::when_parent_dies(libc::SIGKILL);
+    if child::parent() != us {
         exit(1);
     }
     let mut isolation = Isolation::default();
@@ -120,7 +123,7 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Isolation) -> i32) -> io::Result<i
             1
         });
     }
-    crate::child::when_parent_dies(libc::SIGKILL);
+    child::when_parent_dies(libc::SIGKILL);
     if namespaces {
         isolation
             .closed
@@ -380,7 +383,7 @@ pub fn start(program: &Program<'_>) -> io::Result<i32> {
         filter: if program.nested { Vec::new() } else { filter() },
         asking: program
             .watched
-            .map(|(socket, calls)| (socket, crate::notify::filter(calls))),
+            .map(|(socket, calls)| (socket, notify::filter(calls))),
     };
     let mut stack: Vec<u128> = Vec::with_capacity(BIRTH_STACK_BYTES / size_of::<u128>());
     // SAFETY: the end of the allocation, one past its last byte; 16-byte aligned as the ABI wants.
@@ -486,7 +489,7 @@ unsafe fn become_program(birth: &Birth<'_>) -> ! {
             libc::_exit(125);
         }
         if let Some((socket, filter)) = &birth.asking
-            && !crate::notify::hand_over(filter, *socket)
+            && !notify::hand_over(filter, *socket)
         {
             libc::_exit(124);
         }
@@ -592,7 +595,7 @@ pub fn aside(life: impl FnOnce() -> i32) -> io::Result<i32> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            crate::child::when_parent_dies(libc::SIGKILL);
+            child::when_parent_dies(libc::SIGKILL);
             exit(life())
         }
         pid => Ok(pid),
@@ -802,7 +805,7 @@ pub fn follow(
             let rc = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut child) };
             ok(rc)?;
             let child = i32::try_from(child).map_err(io::Error::other)?;
-            let leader = |of| crate::procfs::leader(of).unwrap_or(child);
+            let leader = |of| procfs::leader(of).unwrap_or(child);
             what.born(Born {
                 tid: child,
                 parent: tid,
@@ -872,7 +875,7 @@ pub fn end_all(ended: &mut Ended, main: Option<i32>) {
     } else if let Some(pid) = main {
         // SAFETY: a child's session, started by setsid(2); it is not reaped yet.
         unsafe { libc::kill(-pid, libc::SIGKILL) };
-        crate::child::kill(pid, libc::SIGKILL);
+        child::kill(pid, libc::SIGKILL);
     }
     while take(-1, ended, 0) {}
 }
