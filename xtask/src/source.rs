@@ -65,18 +65,18 @@ fn kebab(name: &str) -> String {
     out
 }
 
-/// Functions of one component in C that share a name. One that a header declares is another program's, or stands in its place, and so is
-/// one of the C library's that a runtime takes over (`SF_API`).
+/// Functions of one component in C that share a name. One that its headers declare stands in another's place where that one is left out,
+/// and one of the C library's that a runtime takes over (`SF_API`) has the name that it must.
 pub(crate) fn shared_names(c: &Pages) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    let declared: BTreeSet<&str> = c
-        .iter()
-        .filter(|(file, _)| file.ends_with(".h"))
-        .flat_map(|(_, text)| text.lines().filter(|line| line.ends_with(");")))
-        .filter_map(of_function)
-        .collect();
     for folder in COMPONENTS {
         let files = || c.iter().filter(|(file, _)| file.starts_with(folder));
+        let declared: BTreeSet<&str> = files()
+            .filter(|(file, _)| file.ends_with(".h"))
+            .flat_map(|(_, text)| text.lines())
+            .filter(|line| line.ends_with(");") && !line.starts_with("static "))
+            .filter_map(of_function)
+            .collect();
         let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
         for (file, text) in files().filter(|(file, _)| file.ends_with(".c")) {
             let mut lines = text.lines().enumerate().peekable();
@@ -155,16 +155,28 @@ mod tests {
     fn functions_of_one_program_in_c_that_share_a_name_are_found() {
         let first = "static int look(int a)\n{\n\treturn 1;\n}\nstatic const struct step steps = { look, 0 };\n";
         let second = "int get(void)\n{\n}\n__attribute__((constructor(1))) static void look(void) {\n}\n\tlook(1);\n";
-        let third = "static u8 *get(void)\n{\n}\nint look(int a);\n";
+        let third = "static u8 *get(void)\n{\n}\nint look(int a);\nint put(void)\n{\n}\n";
+        let fourth = "static int put(void)\n{\n}\n";
         let found = shared_names(&pages(&[
             ("crates/agent/src/a.c", first),
             ("crates/agent/src/b.c", second),
             ("crates/agent/src/c.c", third),
-            ("crates/agent/src/get.h", "static int get(void);\n"),
+            ("crates/agent/src/d.c", fourth),
+            (
+                "crates/agent/src/get.h",
+                "int get(void);\nstatic int look(void);\n",
+            ),
+            ("crates/inside/put.h", "int put(void);\n"),
             ("cc/runtime/a.c", first),
         ]));
-        let why = "look is a function of crates/agent/src/a.c too".to_owned();
-        assert_eq!(found, [complaint("crates/agent/src/b.c", 4, why)]);
+        let too = |name, other| format!("{name} is a function of crates/agent/src/{other} too");
+        assert_eq!(
+            found,
+            [
+                complaint("crates/agent/src/b.c", 4, too("look", "a.c")),
+                complaint("crates/agent/src/d.c", 1, too("put", "c.c"))
+            ]
+        );
     }
 
     #[test]
