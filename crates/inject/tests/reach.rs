@@ -87,7 +87,7 @@ fn a_program_in_which_nothing_is_found_has_executed_something() {
 /// Makes a guest the target that is a program and a library, both from one source.
 fn with_library(order: &mut Order, name: &str) {
     let library = order.scratch.join(format!("lib{name}.so"));
-    let guests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests");
+    let guests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/inject");
     let built = Command::new("cc")
         .args(["-O1", "-shared", "-fPIC", "-DLIBRARY", "-o"])
         .arg(&library)

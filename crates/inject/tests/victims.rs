@@ -337,7 +337,7 @@ fn the_timer_strikes_in_a_file_that_is_mapped_later_and_nowhere_else() {
     let mut order = order("late");
     common::guest(&mut order, "late", &["-O1", "-fno-pie", "-no-pie"]);
     let file = order.scratch.join("fs.cwasm");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests/late.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/inject/late.c");
     let flags = ["-O1", "-shared", "-fPIC", "-DMAPPED", "-o"];
     let built = Command::new("cc")
         .args(flags)
@@ -491,7 +491,7 @@ fn a_go_program_is_struck_wherever_it_executes() {
     };
     let mut order = order("go");
     let program = order.scratch.join("hello");
-    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/guests/hello.go");
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guests/inject/hello.go");
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go");
     let built = Command::new(go)
         .args(["build", "-o"])
