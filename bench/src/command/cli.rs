@@ -329,7 +329,7 @@ pub(crate) enum Action {
         /// A steadfast-pair [default: target/release/steadfast-pair]
         #[arg(long, value_name = "PROGRAM")]
         program: Option<PathBuf>,
-        /// What it costs that acknowledgements are held back, with a server that takes bytes (crates/pair/tests/pair/sink.c)
+        /// What it costs that acknowledgements are held back, with a server that takes bytes (guests/pair/sink.c)
         #[arg(long, requires = "server")]
         hold: bool,
         /// The paper's micro-benchmark: its variants and a pair over `steadfast run`, beside its Table 1

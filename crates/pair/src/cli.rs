@@ -352,7 +352,7 @@ pub(crate) struct Bench {
     /// With a server: as for a site
     #[arg(long, value_name = "SWITCH", default_value = "on")]
     pub(crate) hold_acks: Switch,
-    /// With a server that takes bytes and digests them (crates/pair/tests/pair/sink.c): what it costs that acknowledgements are
+    /// With a server that takes bytes and digests them (guests/pair/sink.c): what it costs that acknowledgements are
     /// held back
     #[arg(long, requires = "command")]
     pub(crate) hold: bool,
