@@ -1017,8 +1017,10 @@ NORETURN void sf_no_frame(struct sf_regs *r)
 /* After a fault all have compared their registers already, and stand in a handler of the kernel's. */
 NORETURN static void no_frame(const struct build *b)
 {
-	if (me.fault_frame || sf_alone())
+	if (me.fault_frame || sf_alone()) {
+		sf_baton_give();
 		die_of(SIGSEGV);
+	}
 	sf_no_frame(b->r);
 }
 
