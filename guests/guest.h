@@ -47,7 +47,7 @@ __attribute__((unused)) static void sink(const void *p, size_t n) {
 
 /* FNV-1a: a digest that fits on one line. */
 __attribute__((unused)) static uint64_t digest(const void *p, size_t n) {
-    const unsigned char *b = p;
+    const unsigned char *b = (const unsigned char *)p;
     uint64_t h = 0xcbf29ce484222325u;
     while (n--) h = (h ^ *b++) * 0x100000001b3u;
     return h;

@@ -269,6 +269,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("exceptions.cc").shapes(Variant::PAIR).ends("status 4"),
         row("exceptions.cc").args("uncaught", &["x"]).ends("signal 6"),
         row("containers.cc").shapes(Variant::PAIR),
+        row("unwind_call.cc").shapes(Variant::PAIR),
         row("random_device.cc").shapes(Variant::PAIR),
         row("rust_words.rs").shapes(&[Dynamic, Static, StaticPie, Stripped]).stdin(text()),
         row("rust_hash.rs").shapes(Variant::PAIR),
@@ -347,6 +348,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "fork_dropped.c",
         "fork_drops.c",
         "shared_kill.c",
+        "shared_overflow.c",
         "shared_dlopen.c",
         "shared_bytes.c",
     ] {
