@@ -22,7 +22,7 @@
 //! | `bench host` | resets, recovery and tracking of `steadfast host` |
 //! | `bench pair` | two hosts: commits, a host that dies under a download, acknowledgements held back |
 //! | `bench inject` | fault injection: armed runs, planting, counting, reach, exactness, runs a second |
-//! | `bench flips`, `bench python`, `bench slurm` | suites of hours ([`suites`]) |
+//! | `bench flips`, `bench python`, `bench suite`, `bench slurm` | suites of hours ([`suites`]) |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
 //! | `bench reproduce` | all of them that this machine can, as one page beside the papers' values |
 //! | `bench show` | the table of a file that any of these has written |

@@ -147,12 +147,16 @@ mod tests {
 
     #[test]
     fn the_reference_of_flags_is_that_of_the_code() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../docs/reference/flags-host.md");
-        let text = steadfast_manual::reference(<Cli as clap::CommandFactory>::command());
-        assert!(
-            steadfast_manual::is_current(&page, &text).unwrap(),
-            "fix: make docs"
+        let page = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/flags-host.md"
         );
+        let text = steadfast_manual::reference(<Cli as clap::CommandFactory>::command());
+        // `make docs` has it written.
+        if std::env::var_os("STEADFAST_DOCS").is_some() {
+            std::fs::write(page, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(page).unwrap();
+        assert!(found == text, "fix: make docs");
     }
 }

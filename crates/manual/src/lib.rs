@@ -7,8 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::{env, fs, io};
+use std::io;
 
 use clap::{Arg, Command};
 use clap_mangen::Man;
@@ -143,19 +142,6 @@ fn cell(text: &str) -> String {
     words.join(" ").replace('|', "\\|")
 }
 
-/// Whether the page at `path`, below the root of the repository, says `text`. With `STEADFAST_DOCS=write` in the environment it is
-/// written first. For the tests that keep a page equal to the code.
-///
-/// # Errors
-///
-/// The page cannot be written.
-pub fn is_current(path: &Path, text: &str) -> io::Result<bool> {
-    if env::var_os("STEADFAST_DOCS").is_some_and(|word| word == "write") {
-        fs::write(path, text)?;
-    }
-    Ok(fs::read_to_string(path).is_ok_and(|found| found == text))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,15 +201,5 @@ mod tests {
             !page.contains("BENCH") && !page.contains("secret"),
             "{page}"
         );
-    }
-
-    #[test]
-    fn a_page_that_says_something_else_is_not_current() {
-        let path = env::temp_dir().join(format!("flags-of-steadfast-{}", std::process::id()));
-        fs::write(&path, "old").unwrap();
-        assert!(!is_current(&path, "new").unwrap());
-        assert!(is_current(&path, "old").unwrap());
-        fs::remove_file(&path).unwrap();
-        assert!(!is_current(&path, "old").unwrap());
     }
 }

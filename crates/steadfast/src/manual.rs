@@ -237,18 +237,18 @@ fn see_also(page: Option<&str>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::{cli, render};
 
     #[test]
     fn the_reference_of_flags_is_that_of_the_code() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/flags.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/flags.md");
         let text = steadfast_manual::reference(cli::definition());
-        assert!(
-            steadfast_manual::is_current(&page, &text).unwrap(),
-            "fix: make docs"
-        );
+        // `make docs` has it written.
+        if std::env::var_os("STEADFAST_DOCS").is_some() {
+            std::fs::write(page, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(page).unwrap();
+        assert!(found == text, "fix: make docs");
     }
 
     #[test]
