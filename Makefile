@@ -253,10 +253,8 @@ else
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-crosscheck --test model
 	GROUP_SEEDS=200 $(CARGO) test -p steadfast-group --lib driver::tests
 	KV_HISTORIES=40 KV_HISTORY_S=30 KV_SEED=1000 $(CARGO) test -p steadfast-kv --test group -- --nocapture history::every
-	$(BENCH) python --out build/campaign
-	STEADFAST=$(STEADFAST) $(SUITES)/gnu build/campaign/gnu || [ $$? -eq 1 ]
-	STEADFAST=$(STEADFAST) $(SUITES)/trees build/campaign/trees || [ $$? -eq 1 ]
-	STEADFAST=$(STEADFAST) $(SUITES)/servers build/campaign/servers || [ $$? -eq 1 ]
+	$(BENCH) python --out build/campaign --json build/campaign/python.json || [ $$? -eq 1 ]
+	for suite in gnu trees servers; do $(BENCH) suite $$suite --out build/campaign/$$suite --json build/campaign/$$suite.json || [ $$? -eq 1 ] || exit; done
 	STEADFAST=$(STEADFAST) $(SUITES)/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
 	$(BENCH) slurm --out build/campaign
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- harden::
@@ -265,8 +263,12 @@ else
 	STEADFAST_CSMITH=300 $(CARGO) test -q -p steadfast-tests -- harden::csmith
 endif
 
+# The reference of flags is written by the tests that compare it with the code.
+FLAGS := the_reference_of_flags_is_that_of_the_code
 docs: setup-build
 	$(CARGO) run -q -p steadfast-xtask -- docs
+	STEADFAST_DOCS=write $(CARGO) test -q -p steadfast -p steadfast-kv -p steadfast-pair --bins -- $(FLAGS)
+	STEADFAST_DOCS=write $(CARGO) test -q --manifest-path crates/host/Cargo.toml -p steadfast-host --bins -- $(FLAGS)
 
 clean:
 	$(CARGO) clean

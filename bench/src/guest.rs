@@ -1,4 +1,4 @@
-//! Guests: the small C programs of `bench/guests/`, built with the system's compiler.
+//! Guests: the small C programs of `guests/bench/`, built with the system's compiler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use steadfast_workloads::{Invocation, Normalise};
 pub fn build(dir: &Path, name: &str) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("guests")
+        .join("../guests/bench")
         .join(format!("{name}.c"));
     let program = dir.join(name);
     // Another bench may run or build it at this moment: the finished file takes its place.

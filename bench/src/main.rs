@@ -20,7 +20,7 @@ use signal_hook::flag;
 use steadfast_bench::machine;
 use steadfast_bench::product::Product;
 use steadfast_bench::spec::SpecReport;
-use steadfast_bench::suites::{flips, python, slurm};
+use steadfast_bench::suites::{flips, python, scripts, slurm};
 use steadfast_bench::{
     cc_memory, inject, later, memory, micro, model, repair, reproduce, rest, sei, sei_alarms,
     sei_servers, sei_tables, spec, start, touch,
@@ -82,21 +82,10 @@ fn act(cli: &Cli) -> Result<ExitCode> {
     {
         return reproduced(*minutes, out, *smallest);
     }
-    match &cli.action {
-        Action::Python {
-            out,
-            replicas,
-            modules,
-        } => {
-            python::judge(out, Product::find().path(), *replicas, modules)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Action::Slurm { out, tasks, runs } => {
-            let said = slurm::prove(out, Product::find().path(), *tasks, *runs)?;
-            println!("{said}");
-            return Ok(ExitCode::SUCCESS);
-        }
-        _ => {}
+    if let Action::Slurm { out, tasks, runs } = &cli.action {
+        let said = slurm::prove(out, Product::find().path(), *tasks, *runs)?;
+        println!("{said}");
+        return Ok(ExitCode::SUCCESS);
     }
     // Hours may pass until it is written down.
     let commit = machine::commit();
@@ -117,6 +106,29 @@ fn act(cli: &Cli) -> Result<ExitCode> {
             })?;
             Outcome::new(&report, flips::render(&report), true)?.keeping(flips::rows(&report))
         }
+        Action::Python {
+            out,
+            replicas,
+            modules,
+        } => {
+            let sum = python::judge(out, Product::find().path(), *replicas, modules)?;
+            let mut outcome =
+                Outcome::new(&sum, python::render(&sum), true)?.keeping(python::rows(&sum));
+            outcome.differs = sum.different > 0;
+            outcome
+        }
+        Action::Suite {
+            script,
+            out,
+            suites,
+        } => {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("");
+            let judged = scripts::judge(&root, script, out, Product::find().path(), suites)?;
+            let mut outcome = Outcome::new(&judged, scripts::render(&judged), true)?
+                .keeping(scripts::rows(&judged));
+            outcome.differs = judged.iter().any(|one| one.different > 0);
+            outcome
+        }
         measured @ Action::Kv { .. } => kv(measured, &cli.common)?,
         measured @ Action::Host { .. } => host(measured, &cli.common)?,
         measured @ Action::Pair { .. } => pair(measured, &cli.common)?,
@@ -131,7 +143,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
     }
     Ok(match () {
         () if !outcome.complete => ExitCode::from(2),
-        () if outcome.failed => ExitCode::FAILURE,
+        () if outcome.failed || outcome.differs => ExitCode::FAILURE,
         () => ExitCode::SUCCESS,
     })
 }

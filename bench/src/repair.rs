@@ -229,7 +229,7 @@ fn latencies(runner: &Runner, program: &Path, faults: usize, rng: &mut Rng) -> L
     ];
     let mut found = Latencies::default();
     const ROUNDS: i64 = 40_000;
-    const WORDS_PER_ROUND: i64 = 2048; // bench/guests/steady.c
+    const WORDS_PER_ROUND: i64 = 2048; // guests/bench/steady.c
     let job: Invocation = guest::invocation(program, &["16", &ROUNDS.to_string()]);
     let bare = match runner.run(&Column::bare("bare", 1, Pages::AsIs), &job, false) {
         Ok(sample) => sample,

@@ -222,14 +222,17 @@ fn project(dir: &Path) -> Result<PathBuf> {
         let source = format!(
             "#define PART {n}\n#define STRIDE {}\n{}",
             n % 5 + 1,
-            include_str!("../guests/project_part.c")
+            include_str!("../../guests/bench/project_part.c")
         );
         fs::write(dir.join(format!("part{n}.c")), source)?;
         objects += &format!(" part{n}.o");
         parts += &format!("PART({n})\n");
     }
     fs::write(dir.join("parts.h"), parts)?;
-    fs::write(dir.join("main.c"), include_str!("../guests/project_main.c"))?;
+    fs::write(
+        dir.join("main.c"),
+        include_str!("../../guests/bench/project_main.c"),
+    )?;
     fs::write(
         dir.join("Makefile"),
         format!("CFLAGS = -O2\nproject: {objects}\n\t$(CC) -o $@ {objects}\n"),

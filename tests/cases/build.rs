@@ -225,11 +225,7 @@ fn offset(field: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("a field of a structure is required, found {field:?}"))?;
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("offsets");
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
-    let (source, program) = (place.join(format!("{field}.c")), place.join(field));
-    let text = format!(
-        "#include \"agent.h\"\nint main(void) {{ return __builtin_printf(\"%lu\", offsetof(struct {structure}, {member})) < 0; }}\n"
-    );
-    fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+    let program = place.join(field);
     let crates = workspace().join("crates");
     let made = Command::new("cc")
         .arg("-w")
@@ -237,7 +233,9 @@ fn offset(field: &str) -> Result<u64, String> {
         .arg(crates.join("agent/src"))
         .arg("-I")
         .arg(crates.join("inside/include"))
-        .arg(&source)
+        .arg(format!("-DSTRUCTURE={structure}"))
+        .arg(format!("-DFIELD={member}"))
+        .arg(workspace().join("tests/cases/offset.c"))
         .arg("-o")
         .arg(&program)
         .output()

@@ -18,20 +18,74 @@ use crate::bench::Bench;
 use crate::harden::compiler;
 use crate::trial::Trial;
 
-/// A mode, and how many of the 24 programs of `make test` it is given. Copies, where a generator has found a crash, get most.
-const MODES: &[(&str, &[&str], u64)] = &[
-    ("O0", &["-O0"], 2),
-    ("O2", &["-O2"], 2),
-    ("O3_thinlto", &["-O3", "-flto=thin", "-fuse-ld=lld"], 2),
-    ("recover", &["-O2", "--recover"], 3),
-    ("other_core", &["-O1", "--other-core"], 1),
-    ("async", &["-O2", "--validate=async"], 2),
-    ("between", &["-O2", "--between=duplicate"], 2),
-    ("dup_O0", &["-O0", "--state=dup"], 2),
-    ("dup", &["-O2", "--state=dup"], 3),
-    ("crc", &["-O1", "--state=crc"], 2),
-    ("dup_recover", &["-O2", "--state=dup", "--recover"], 2),
-    ("sei", &["-O2", "--protect=sei"], 1),
+struct Mode {
+    name: &'static str,
+    flags: &'static [&'static str],
+    /// Of the 24 programs of `make test`. Copies, where a generator has found a crash, get most.
+    programs: u64,
+}
+
+const MODES: &[Mode] = &[
+    Mode {
+        name: "O0",
+        flags: &["-O0"],
+        programs: 2,
+    },
+    Mode {
+        name: "O2",
+        flags: &["-O2"],
+        programs: 2,
+    },
+    Mode {
+        name: "O3_thinlto",
+        flags: &["-O3", "-flto=thin", "-fuse-ld=lld"],
+        programs: 2,
+    },
+    Mode {
+        name: "recover",
+        flags: &["-O2", "--recover"],
+        programs: 3,
+    },
+    Mode {
+        name: "other_core",
+        flags: &["-O1", "--other-core"],
+        programs: 1,
+    },
+    Mode {
+        name: "async",
+        flags: &["-O2", "--validate=async"],
+        programs: 2,
+    },
+    Mode {
+        name: "between",
+        flags: &["-O2", "--between=duplicate"],
+        programs: 2,
+    },
+    Mode {
+        name: "dup_O0",
+        flags: &["-O0", "--state=dup"],
+        programs: 2,
+    },
+    Mode {
+        name: "dup",
+        flags: &["-O2", "--state=dup"],
+        programs: 3,
+    },
+    Mode {
+        name: "crc",
+        flags: &["-O1", "--state=crc"],
+        programs: 2,
+    },
+    Mode {
+        name: "dup_recover",
+        flags: &["-O2", "--state=dup", "--recover"],
+        programs: 2,
+    },
+    Mode {
+        name: "sei",
+        flags: &["-O2", "--protect=sei"],
+        programs: 1,
+    },
 ];
 
 /// Small enough to be compiled in a blink, with all that csmith has but what 64 bits do not hold.
@@ -160,16 +214,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         .and_then(|n| n.parse().ok());
     let mut trials = Vec::new();
     let mut seed = 0;
-    for &(mode, flags, count) in MODES {
+    for mode in MODES {
         let seeds = match more {
             Some(n) => 1000..1000 + n,
-            None => seed + 1..seed + 1 + count,
+            None => seed + 1..seed + 1 + mode.programs,
         };
-        seed += count;
+        seed += mode.programs;
         for seed in seeds {
             trials.push(Trial::test(
-                format!("harden::csmith::{mode}::{seed}"),
-                move || program(seed, mode, flags),
+                format!("harden::csmith::{}::{seed}", mode.name),
+                move || program(seed, mode.name, mode.flags),
             ));
         }
     }

@@ -30,36 +30,106 @@ const MODES: &[(&str, &[&str])] = &[
 
 const LAG: usize = 16;
 
-/// Place, run, event, and what the verdict must name.
-const STRIKES: &[(&str, u8, usize, &str)] = &[
-    ("value", 1, 66, "leave different values"),
-    ("value", 2, 66, "leave different values"),
-    ("byte", 1, 66, "in the first run only"),
-    ("byte", 2, 66, "in the second run only"),
-    ("bulk", 1, 66, "in the first run only"),
-    ("bulk", 2, 66, "in the second run only"),
-    ("length", 1, 66, "different ranges"),
-    ("length", 2, 66, "in the second run only"),
-    ("branch", 1, 66, "in the first run only"),
-    ("branch", 2, 66, "in the second run only"),
-    ("size", 1, 3, "malloc"),
-    ("size", 2, 3, "malloc"),
-    ("pointer", 1, 66, "memory is read in the second run only"),
-    ("pointer", 2, 66, "memory is read in the second run only"),
-    ("extra_call", 1, 66, "different functions"),
-    ("extra_call", 2, 66, "different functions"),
-    ("extra_write", 1, 66, "different functions"),
-    ("extra_write", 2, 66, "in the second run only"),
-    ("output", 1, 11, "in the second run only"),
-    ("output", 2, 11, "in the second run only"),
-    ("result", 1, 66, "different results"),
-    ("result", 2, 66, "different results"),
-    ("crash", 2, 66, "in the second run only"),
-    ("killed", 2, 66, "the second run has crashed, by signal"),
-    ("endless", 2, 66, "the second run does not end in"),
+/// What is struck at an event, and what the verdict must name when that happens in the first or in the second run.
+struct Strike {
+    place: &'static str,
+    event: usize,
+    first: Option<&'static str>,
+    second: Option<&'static str>,
+}
+
+const STRIKES: &[Strike] = &[
+    Strike {
+        place: "value",
+        event: 66,
+        first: Some("leave different values"),
+        second: Some("leave different values"),
+    },
+    Strike {
+        place: "byte",
+        event: 66,
+        first: Some("in the first run only"),
+        second: Some("in the second run only"),
+    },
+    Strike {
+        place: "bulk",
+        event: 66,
+        first: Some("in the first run only"),
+        second: Some("in the second run only"),
+    },
+    Strike {
+        place: "length",
+        event: 66,
+        first: Some("different ranges"),
+        second: Some("in the second run only"),
+    },
+    Strike {
+        place: "branch",
+        event: 66,
+        first: Some("in the first run only"),
+        second: Some("in the second run only"),
+    },
+    Strike {
+        place: "size",
+        event: 3,
+        first: Some("malloc"),
+        second: Some("malloc"),
+    },
+    Strike {
+        place: "pointer",
+        event: 66,
+        first: Some("memory is read in the second run only"),
+        second: Some("memory is read in the second run only"),
+    },
+    Strike {
+        place: "extra_call",
+        event: 66,
+        first: Some("different functions"),
+        second: Some("different functions"),
+    },
+    Strike {
+        place: "extra_write",
+        event: 66,
+        first: Some("different functions"),
+        second: Some("in the second run only"),
+    },
+    Strike {
+        place: "output",
+        event: 11,
+        first: Some("in the second run only"),
+        second: Some("in the second run only"),
+    },
+    Strike {
+        place: "result",
+        event: 66,
+        first: Some("different results"),
+        second: Some("different results"),
+    },
+    Strike {
+        place: "crash",
+        event: 66,
+        first: None,
+        second: Some("in the second run only"),
+    },
+    Strike {
+        place: "killed",
+        event: 66,
+        first: None,
+        second: Some("the second run has crashed, by signal"),
+    },
+    Strike {
+        place: "endless",
+        event: 66,
+        first: None,
+        second: Some("the second run does not end in"),
+    },
     // The last event: there is nothing after it, but the program's end, which waits.
-    ("value", 1, 299, "leave different values"),
-    ("value", 2, 299, "leave different values"),
+    Strike {
+        place: "value",
+        event: 299,
+        first: Some("leave different values"),
+        second: Some("leave different values"),
+    },
 ];
 
 /// Where the second run has no core of its own such a program is refused; that is tested by itself.
@@ -108,8 +178,8 @@ fn before(golden: &[u8], event: usize) -> usize {
     golden.len()
 }
 
-fn struck(mode: usize, fault: (&str, u8, usize, &str)) -> Result<(), Failed> {
-    let (place, in_run, event, names) = fault;
+fn struck(mode: usize, strike: &Strike, in_run: u8, names: &str) -> Result<(), Failed> {
+    let &Strike { place, event, .. } = strike;
     let golden = run(&program("later.c", "O2", &["-O2"], false)?, &[])?.stdout;
     let arguments = [place, &in_run.to_string(), &event.to_string()];
     let ran = run(&hardened("later.c", "O2", &["-O2"], mode)?, &arguments)?;
@@ -349,52 +419,60 @@ fn needs_two_cores() -> Result<(), Failed> {
     ended(&ran, 121, &["one core only", "fix:"], &[])
 }
 
-/// Not linked: source, flags, words of the error.
-const REFUSED: &[(&str, &str, &str, &[&str])] = &[
-    (
-        "lock",
-        include_str!("../../cc/tests/programs/later/lock.c"),
-        "c",
-        &["pthread_mutex_lock", "does not keep", "fix:"],
-    ),
-    (
-        "sorting",
-        include_str!("../../cc/tests/programs/later/sorting.c"),
-        "c",
-        &["qsort", "memory of its own"],
-    ),
-    (
-        "reader",
-        include_str!("../../cc/tests/programs/later/reader.c"),
-        "c",
-        &["reader", "does not keep"],
-    ),
-    (
-        "cxx",
-        include_str!("../../cc/tests/programs/probes/main.c"),
-        "c++",
-        &["for C programs", "fix:"],
-    ),
+/// A program that is not linked.
+struct Refused {
+    name: &'static str,
+    text: &'static str,
+    cxx: bool,
+    /// Words of the error.
+    says: &'static [&'static str],
+}
+
+const REFUSED: &[Refused] = &[
+    Refused {
+        name: "lock",
+        text: include_str!("../../cc/tests/programs/later/lock.c"),
+        cxx: false,
+        says: &["pthread_mutex_lock", "does not keep", "fix:"],
+    },
+    Refused {
+        name: "sorting",
+        text: include_str!("../../cc/tests/programs/later/sorting.c"),
+        cxx: false,
+        says: &["qsort", "memory of its own"],
+    },
+    Refused {
+        name: "reader",
+        text: include_str!("../../cc/tests/programs/later/reader.c"),
+        cxx: false,
+        says: &["reader", "does not keep"],
+    },
+    Refused {
+        name: "cxx",
+        text: include_str!("../../cc/tests/programs/probes/main.c"),
+        cxx: true,
+        says: &["for C programs", "fix:"],
+    },
 ];
 
-fn refused(name: &str, text: &str, language: &str, words: &[&str]) -> Result<(), Failed> {
-    let dir = Bench::get().case_dir(&format!("harden-later-{name}"));
-    let source = dir.join(if language == "c" {
-        "refused.c"
-    } else {
-        "refused.cc"
-    });
-    fs::write(&source, text)?;
+fn refused(it: &Refused) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("harden-later-{}", it.name));
+    let source = dir.join(if it.cxx { "refused.cc" } else { "refused.c" });
+    fs::write(&source, it.text)?;
     let out = dir.join("refused");
-    let ran = compiler(true, language != "c")
+    let ran = compiler(true, it.cxx)
         .args(["-O1", "--validate=async"])
         .arg(&source)
         .arg("-o")
         .arg(&out)
         .output()?;
     let said = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.success() || out.exists() || !words.iter().all(|word| said.contains(word)) {
-        return Err(format!("{name}: {}, expected {words:?}\n{said}", ran.status).into());
+    if ran.status.success() || out.exists() || !it.says.iter().all(|word| said.contains(word)) {
+        return Err(format!(
+            "{}: {}, expected {:?}\n{said}",
+            it.name, ran.status, it.says
+        )
+        .into());
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -465,11 +543,15 @@ pub(crate) fn trials() -> Vec<Trial> {
                 move || same(guest, "O2", &["-O2"], mode),
             ));
         }
-        for &fault in STRIKES {
-            trials.push(Trial::test(
-                format!("harden::later::{name}::{}_{}_{}", fault.0, fault.1, fault.2),
-                move || struck(mode, fault),
-            ));
+        for strike in STRIKES {
+            for (in_run, names) in [(1, strike.first), (2, strike.second)] {
+                let Some(names) = names else { continue };
+                let Strike { place, event, .. } = strike;
+                trials.push(Trial::test(
+                    format!("harden::later::{name}::{place}_{in_run}_{event}"),
+                    move || struck(mode, strike, in_run, names),
+                ));
+            }
         }
     }
     for seed in 1..=if all() { 6 } else { 2 } {
@@ -478,10 +560,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             move || random_program(seed),
         ));
     }
-    for &(name, text, language, words) in REFUSED {
+    for it in REFUSED {
         trials.push(Trial::test(
-            format!("harden::later::refuse::{name}"),
-            move || refused(name, text, language, words),
+            format!("harden::later::refuse::{}", it.name),
+            move || refused(it),
         ));
     }
     trials.push(Trial::test("harden::later::refuse::mixed", mixed));

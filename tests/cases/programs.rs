@@ -16,7 +16,7 @@ use crate::check::{Case, Expect};
 use crate::packages;
 use crate::run::Stdin;
 use crate::sample::sample_text;
-use crate::scripts::SCRIPTS;
+use crate::scripts::{SCRIPTS, Script};
 use crate::trial::Trial;
 
 /// One way to run one program.
@@ -511,22 +511,18 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into_iter()
         .map(|row| Trial::test(row.name(), move || row.case()?.check()))
         .collect();
-    for (label, text, expect, bare) in SCRIPTS {
-        trials.push(Trial::test(
-            format!("programs::script_{label}"),
-            move || {
-                let dir = Bench::get().case_dir(&format!("script-{label}"));
-                let path = dir.join(format!("{label}.script"));
-                write_executable(&path, text.as_bytes(), 0o755)?;
-                let mut case = Case::new(format!("programs::script_{label}"), path);
-                case.invocation.args = vec!["first argument".to_owned(), "second".to_owned()];
-                case.expect = *expect;
-                (*bare).clone_into(&mut case.bare);
-                case.check()?;
-                Bench::get().passed(&dir);
-                Ok(())
-            },
-        ));
+    for &Script { name, text, end } in SCRIPTS {
+        trials.push(Trial::test(format!("programs::script_{name}"), move || {
+            let dir = Bench::get().case_dir(&format!("script-{name}"));
+            let path = dir.join(format!("{name}.script"));
+            write_executable(&path, text.as_bytes(), 0o755)?;
+            let mut case = Case::new(format!("programs::script_{name}"), path);
+            case.invocation.args = vec!["first argument".to_owned(), "second".to_owned()];
+            end.clone_into(&mut case.bare);
+            case.check()?;
+            Bench::get().passed(&dir);
+            Ok(())
+        }));
     }
     trials.push(Trial::test("programs::by_name", || {
         // Found on PATH, as typed: argv[0] is the bare name.

@@ -48,31 +48,93 @@ static THREAD: Sanitizer = Sanitizer {
 /// `delete` is `free` (cxx.c); a program with operators of its own is not meant here.
 const OPTIONS: &str = "detect_leaks=0:alloc_dealloc_mismatch=0";
 
-/// Sanitizer, guest, name and flags.
-const CASES: &[(&Sanitizer, &str, &str, &[&str])] = &[
-    (&ADDRESS, "libsei.c", "memory", &[]),
-    (&ADDRESS, "library.c", "strings", &["--barrier"]),
-    (&ADDRESS, "threads.c", "threads", &[]),
-    (
-        &ADDRESS,
-        "threads.c",
-        "other_core",
-        &["-msse4.2", "--other-core"],
-    ),
-    (&ADDRESS, "conditions.c", "recover", &["--recover"]),
-    (
-        &ADDRESS,
-        "state.c",
-        "state",
-        &["--state=dup,crc", "--recover"],
-    ),
-    (&ADDRESS, "exceptions.cc", "exceptions", &[]),
-    (&ADDRESS, "loops.c", "loops", &[]),
-    (&THREAD, "threads.c", "threads", &[]),
-    (&THREAD, "threads.c", "barrier", &["--barrier", "--recover"]),
-    (&THREAD, "once.c", "once", &[]),
-    (&THREAD, "conditions.c", "waits", &[]),
-    (&THREAD, "conditions.cc", "waits_cxx", &[]),
+/// A guest that is built with a sanitizer, and has to run without a word from it.
+struct Case {
+    by: &'static Sanitizer,
+    guest: &'static str,
+    name: &'static str,
+    flags: &'static [&'static str],
+}
+
+const CASES: &[Case] = &[
+    Case {
+        by: &ADDRESS,
+        guest: "libsei.c",
+        name: "memory",
+        flags: &[],
+    },
+    Case {
+        by: &ADDRESS,
+        guest: "library.c",
+        name: "strings",
+        flags: &["--barrier"],
+    },
+    Case {
+        by: &ADDRESS,
+        guest: "threads.c",
+        name: "threads",
+        flags: &[],
+    },
+    Case {
+        by: &ADDRESS,
+        guest: "threads.c",
+        name: "other_core",
+        flags: &["-msse4.2", "--other-core"],
+    },
+    Case {
+        by: &ADDRESS,
+        guest: "conditions.c",
+        name: "recover",
+        flags: &["--recover"],
+    },
+    Case {
+        by: &ADDRESS,
+        guest: "state.c",
+        name: "state",
+        flags: &["--state=dup,crc", "--recover"],
+    },
+    Case {
+        by: &ADDRESS,
+        guest: "exceptions.cc",
+        name: "exceptions",
+        flags: &[],
+    },
+    Case {
+        by: &ADDRESS,
+        guest: "loops.c",
+        name: "loops",
+        flags: &[],
+    },
+    Case {
+        by: &THREAD,
+        guest: "threads.c",
+        name: "threads",
+        flags: &[],
+    },
+    Case {
+        by: &THREAD,
+        guest: "threads.c",
+        name: "barrier",
+        flags: &["--barrier", "--recover"],
+    },
+    Case {
+        by: &THREAD,
+        guest: "once.c",
+        name: "once",
+        flags: &[],
+    },
+    Case {
+        by: &THREAD,
+        guest: "conditions.c",
+        name: "waits",
+        flags: &[],
+    },
+    Case {
+        by: &THREAD,
+        guest: "conditions.cc",
+        name: "waits_cxx",
+        flags: &[],
+    },
 ];
 
 impl Sanitizer {
@@ -148,7 +210,13 @@ fn watched(program: &Path, arguments: &[&str]) -> Result<Output, String> {
         .map_err(|why| format!("{}: {why}", program.display()))
 }
 
-fn clean(by: &Sanitizer, guest: &str, name: &str, flags: &[&str]) -> Result<(), Failed> {
+fn clean(case: &Case) -> Result<(), Failed> {
+    let &Case {
+        by,
+        guest,
+        name,
+        flags,
+    } = case;
     let dir = Bench::get().case_dir(&format!("sanitize-{}-{name}", by.name));
     let plain = run(&program(guest, "O2", &["-O2"], false)?, &[])?;
     let source = workspace().join("cc/tests").join(guest);
@@ -209,10 +277,10 @@ fn notices(by: &Sanitizer, text: &str, status: i32, words: &[&str]) -> Result<()
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = Vec::new();
-    for &(by, guest, name, flags) in CASES {
+    for case in CASES {
         all.push(Trial::test(
-            format!("harden::sanitize::{}::{name}", by.name),
-            move || clean(by, guest, name, flags),
+            format!("harden::sanitize::{}::{}", case.by.name, case.name),
+            move || clean(case),
         ));
     }
     all.push(Trial::test("harden::sanitize::address::struck", || {

@@ -1,6 +1,7 @@
 //! What the formatters say: rustfmt of all Rust, clang-format of C and C++ that stand in a product.
 //!
-//! The style of C is in `.clang-format` beside it or above: one at the root, one in `crates/`.
+//! The style of C is in the nearest `.clang-format` above it: one at the root, one in `crates/` for C that stands beside Rust,
+//! one in `crates/crosscheck-c/` for headers, which is as the root's.
 //!
 //! Not covered: guests, fixtures and benchmarks in C, which show one thing each and are laid out by hand.
 

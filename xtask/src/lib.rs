@@ -19,6 +19,7 @@ pub mod def;
 pub mod docs;
 mod format;
 pub mod plot;
+mod public;
 mod source;
 pub mod specification;
 pub mod tables;

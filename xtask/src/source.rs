@@ -1,11 +1,11 @@
 //! Source: what `xtask tidy` asks of code beside its form. Rules are functions of the text.
 //!
-//! Not covered: items that only a macro names, methods of the same name as another's, functions of C that a macro makes.
+//! Not covered: functions of C that a macro makes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use crate::complaint::{Complaint, Pages, complaint};
+use crate::public::is_of_tests;
 
 const TEST_LINES_MAX: usize = 600;
 /// What a screen shows at once.
@@ -13,69 +13,19 @@ const FUNCTION_LINES_MAX: usize = 60;
 /// Votes, repairs and calls of every replica: who reads a function of these sees all that it does.
 const SHORT: &str = "crates/agent/src/";
 
-/// What begins a public item, and the attributes of those that are named elsewhere than in Rust.
-const ITEMS: [&str; 7] = ["fn", "struct", "enum", "const", "static", "trait", "type"];
-/// What may stand in front of `fn`. `const` is an item of its own as well: what follows it tells.
-const QUALIFIERS: [&str; 5] = ["const", "async", "unsafe", "extern", "C"];
-const EXPORTS: [&str; 4] = [
-    "#[unsafe(no_mangle)]",
-    "#[no_mangle]",
-    "#[proc_macro",
-    "#[doc = include_str!",
-];
-
 /// Programs in C, each in a folder. Modules qualify the names of Rust and namespaces those of C++; a name of C is all that a search has.
 const COMPONENTS: [&str; 3] = ["crates/agent/src/", "cc/runtime/", "cc/envelope/"];
 
 /// Files of tests that nobody reads to the end.
 pub(crate) fn long_tests(rust: &Pages) -> Vec<Complaint> {
-    let of_tests = |file: &str| {
-        let path = Path::new(file);
-        path.file_stem().is_some_and(|stem| stem == "tests")
-            || path.components().any(|part| part.as_os_str() == "tests")
-    };
     rust.iter()
-        .filter(|(file, _)| of_tests(file))
+        .filter(|(file, _)| is_of_tests(file))
         .filter_map(|(file, text)| {
             let found = text.lines().count();
             let why = format!("{found} lines of tests, at most {TEST_LINES_MAX} are allowed");
             (found > TEST_LINES_MAX).then(|| complaint(file, 1, why))
         })
         .collect()
-}
-
-/// Public items that no other line of Rust names. What a macro or a doctest exports has an attribute before it.
-pub(crate) fn unnamed(rust: &Pages) -> Vec<Complaint> {
-    let words = |line: &str| -> Vec<String> {
-        let code = line.split("//").next().unwrap_or_default();
-        code.split(|c: char| !c.is_alphanumeric() && c != '_')
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect()
-    };
-    let mut named: BTreeMap<String, usize> = BTreeMap::new();
-    for line in rust.values().flat_map(|text| text.lines()) {
-        for word in words(line) {
-            *named.entry(word).or_default() += 1;
-        }
-    }
-    let mut complaints = Vec::new();
-    for (file, text) in rust {
-        let mut attribute = false;
-        for (at, line) in text.lines().enumerate() {
-            let item = line
-                .trim_start()
-                .strip_prefix("pub ")
-                .and_then(|rest| name_of(&words(rest)));
-            if let Some(item) = item.filter(|item| !attribute && named[item] == 1) {
-                let why = format!("nobody names {item}");
-                complaints.push(complaint(file, at + 1, why));
-            }
-            let line = line.trim_start();
-            attribute = EXPORTS.iter().any(|export| line.starts_with(export));
-        }
-    }
-    complaints
 }
 
 const BENCH_COMMANDS: &str = "bench/src/command/cli.rs";
@@ -115,35 +65,18 @@ fn kebab(name: &str) -> String {
     out
 }
 
-/// The name of a public item, from the words behind `pub`.
-fn name_of(words: &[String]) -> Option<String> {
-    let behind = words
-        .iter()
-        .find(|word| !QUALIFIERS.contains(&word.as_str()));
-    let kind = if behind.is_some_and(|word| word == "fn") {
-        words.iter().position(|word| word == "fn")
-    } else {
-        words.iter().position(|word| ITEMS.contains(&word.as_str()))
-    }?;
-    // `static mut NAME`.
-    words[kind + 1..]
-        .iter()
-        .find(|word| *word != "mut")
-        .cloned()
-}
-
-/// Functions of one component in C that share a name. One that a header declares is another program's, or stands in its place, and so is
-/// one of the C library's that a runtime takes over (`SF_API`).
+/// Functions of one component in C that share a name. One that its headers declare stands in another's place where that one is left out,
+/// and one of the C library's that a runtime takes over (`SF_API`) has the name that it must.
 pub(crate) fn shared_names(c: &Pages) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    let declared: BTreeSet<&str> = c
-        .iter()
-        .filter(|(file, _)| file.ends_with(".h"))
-        .flat_map(|(_, text)| text.lines().filter(|line| line.ends_with(");")))
-        .filter_map(of_function)
-        .collect();
     for folder in COMPONENTS {
         let files = || c.iter().filter(|(file, _)| file.starts_with(folder));
+        let declared: BTreeSet<&str> = files()
+            .filter(|(file, _)| file.ends_with(".h"))
+            .flat_map(|(_, text)| text.lines())
+            .filter(|line| line.ends_with(");") && !line.starts_with("static "))
+            .filter_map(of_function)
+            .collect();
         let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
         for (file, text) in files().filter(|(file, _)| file.ends_with(".c")) {
             let mut lines = text.lines().enumerate().peekable();
@@ -222,16 +155,28 @@ mod tests {
     fn functions_of_one_program_in_c_that_share_a_name_are_found() {
         let first = "static int look(int a)\n{\n\treturn 1;\n}\nstatic const struct step steps = { look, 0 };\n";
         let second = "int get(void)\n{\n}\n__attribute__((constructor(1))) static void look(void) {\n}\n\tlook(1);\n";
-        let third = "static u8 *get(void)\n{\n}\nint look(int a);\n";
+        let third = "static u8 *get(void)\n{\n}\nint look(int a);\nint put(void)\n{\n}\n";
+        let fourth = "static int put(void)\n{\n}\n";
         let found = shared_names(&pages(&[
             ("crates/agent/src/a.c", first),
             ("crates/agent/src/b.c", second),
             ("crates/agent/src/c.c", third),
-            ("crates/agent/src/get.h", "static int get(void);\n"),
+            ("crates/agent/src/d.c", fourth),
+            (
+                "crates/agent/src/get.h",
+                "int get(void);\nstatic int look(void);\n",
+            ),
+            ("crates/inside/put.h", "int put(void);\n"),
             ("cc/runtime/a.c", first),
         ]));
-        let why = "look is a function of crates/agent/src/a.c too".to_owned();
-        assert_eq!(found, [complaint("crates/agent/src/b.c", 4, why)]);
+        let too = |name, other| format!("{name} is a function of crates/agent/src/{other} too");
+        assert_eq!(
+            found,
+            [
+                complaint("crates/agent/src/b.c", 4, too("look", "a.c")),
+                complaint("crates/agent/src/d.c", 1, too("put", "c.c"))
+            ]
+        );
     }
 
     #[test]
@@ -270,32 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_item_that_nobody_names_and_a_long_file_of_tests_are_found() {
-        let found = unnamed(&pages(&[
-            (
-                "a.rs",
-                "pub fn alone() {}\npub const fn used() {}\n#[no_mangle]\npub fn out() {}\n",
-            ),
-            ("b.rs", "fn f() { used() } // alone\n"),
-        ]));
-        assert_eq!(
-            found,
-            [complaint("a.rs", 1, "nobody names alone".to_owned())]
-        );
-        for item in [
-            "pub const fn idle() {}",
-            "pub unsafe fn idle() {}",
-            "pub async fn idle() {}",
-            "pub const unsafe fn idle() {}",
-            "pub unsafe extern \"C\" fn idle() {}",
-            "pub const idle: u8 = 0;",
-            "pub static mut idle: u8 = 0;",
-            "pub unsafe trait idle {}",
-        ] {
-            let found = unnamed(&pages(&[("a.rs", item)]));
-            let why = "nobody names idle".to_owned();
-            assert_eq!(found, [complaint("a.rs", 1, why)], "{item}");
-        }
+    fn a_long_file_of_tests_is_found() {
         let long = "\n".repeat(601);
         let found = long_tests(&pages(&[("a/tests/b.rs", &long), ("a/b.rs", &long)]));
         assert_eq!(found.len(), 1, "{found:?}");

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | no line over 160 characters, no sentence over 40 words | every page that is not generated, blocks of code excepted |
 //! | a link leads to a file, and to a heading if it names one | every page |
-//! | `docs/index.md` answers thirty questions at least, each by a page that exists | that page |
+//! | `docs/index.md` answers thirty questions at least, each by headings of pages | that page |
 //! | the front pages stay short | [`LENGTHS`] |
 //! | words that the right column of `docs/glossary.md` retires are gone | every page, every source file |
 //! | a page that code names exists, and the heading behind it | every source file |
 //! | modules use each other in no circle | every crate |
-//! | a public item is named somewhere else | all Rust |
+//! | a public item is named somewhere else, and not by tests alone | all Rust |
 //! | functions of one program in C have different names | agent, runtime of `cc`, envelope |
 //! | no function over 60 lines | agent |
 //! | the list at the head of `bench` has each of its commands | bench/src/lib.rs |
@@ -27,7 +27,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use crate::complaint::{Complaint, Pages, complaint};
-use crate::{circles, format, source};
+use crate::{circles, format, public, source};
 
 const LINE_CHARS_MAX: usize = 160;
 const SENTENCE_WORDS_MAX: usize = 40;
@@ -41,6 +41,9 @@ const LENGTHS: [(&str, usize); 5] = [
     ("docs/specification.md", 150),
     ("docs/guide/", 200),
 ];
+
+/// The page that answers questions by links.
+const INDEX: &str = "docs/index.md";
 
 /// The page whose right column has the words that have gone.
 const GLOSSARY: &str = "docs/glossary.md";
@@ -97,7 +100,7 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
     }
     complaints.extend(check_pages(&pages, is_file));
     complaints.extend(source::long_tests(&rust));
-    complaints.extend(source::unnamed(&rust));
+    complaints.extend(public::unnamed(&rust, &pages));
     complaints.extend(source::unlisted(&rust));
     complaints.extend(source::shared_names(&c));
     complaints.extend(source::long_functions(&c));
@@ -169,18 +172,49 @@ pub fn check_pages(pages: &Pages, is_file: impl Fn(&str) -> bool) -> Vec<Complai
             }
         }
     }
-    if let Some(text) = pages.get("docs/index.md") {
-        let found = text
-            .lines()
-            .filter(|line| line.starts_with('|') && line.contains('?') && line.contains("]("))
-            .count();
-        if found < QUESTIONS_MIN {
+    if let Some(text) = pages.get(INDEX) {
+        complaints.extend(answers(text));
+    }
+    complaints
+}
+
+/// The index: enough questions, and a heading for each link that answers one.
+fn answers(text: &str) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    let mut found = 0;
+    for (at, line) in prose(text) {
+        let Some((question, answer)) = line.strip_prefix('|').and_then(|row| row.split_once('|'))
+        else {
+            continue;
+        };
+        if !question.contains('?') {
+            continue;
+        }
+        found += 1;
+        let targets: Vec<&str> = answer
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once(')')?.0))
+            .collect();
+        let question = question.trim();
+        if targets.is_empty() {
             complaints.push(complaint(
-                "docs/index.md",
-                1,
-                format!("{found} questions with an answer, {QUESTIONS_MIN} are required"),
+                INDEX,
+                at,
+                format!("no link answers {question:?}"),
             ));
         }
+        for target in targets.iter().filter(|target| !target.contains('#')) {
+            let why = format!("{target} answers {question:?}: a heading is required, PAGE#HEADING");
+            complaints.push(complaint(INDEX, at, why));
+        }
+    }
+    if found < QUESTIONS_MIN {
+        complaints.push(complaint(
+            INDEX,
+            1,
+            format!("{found} questions with an answer, {QUESTIONS_MIN} are required"),
+        ));
     }
     complaints
 }
@@ -583,8 +617,24 @@ mod tests {
 
     #[test]
     fn an_index_with_few_questions_is_found() {
-        let found = whys(&[("docs/index.md", "| Why? | [because](index.md) |\n")]);
+        let found = whys(&[(INDEX, "# A\n\n| Why? | [because](index.md#a) |\n")]);
         assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn a_question_that_no_heading_answers_is_found() {
+        let right = "# A\n\n| Question | Answer |\n| Why? | [because](#a), [so](index.md#a) |\n"
+            .to_owned()
+            + &"| Why? | [because](index.md#a) |\n".repeat(QUESTIONS_MIN);
+        assert_eq!(whys(&[(INDEX, &right)]), [""; 0]);
+        let wrong = right + "| How? | [so](#a), [or so](index.md) |\n| When? | now |\n";
+        assert_eq!(
+            whys(&[(INDEX, &wrong)]),
+            [
+                "docs/index.md:35 index.md answers \"How?\": a heading is required, PAGE#HEADING",
+                "docs/index.md:36 no link answers \"When?\""
+            ]
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::kv;
-use steadfast_bench::suites::flips;
+use steadfast_bench::suites::{flips, scripts};
 use steadfast_workloads::Size;
 
 #[derive(Parser)]
@@ -329,7 +329,7 @@ pub(crate) enum Action {
         /// A steadfast-pair [default: target/release/steadfast-pair]
         #[arg(long, value_name = "PROGRAM")]
         program: Option<PathBuf>,
-        /// What it costs that acknowledgements are held back, with a server that takes bytes (crates/pair/tests/pair/sink.c)
+        /// What it costs that acknowledgements are held back, with a server that takes bytes (guests/pair/sink.c)
         #[arg(long, requires = "server")]
         hold: bool,
         /// The paper's micro-benchmark: its variants and a pair over `steadfast run`, beside its Table 1
@@ -392,6 +392,17 @@ pub(crate) enum Action {
         replicas: u8,
         /// Only these modules (`math`, `json`)
         modules: Vec<String>,
+    },
+    /// Tests that other programs come with, each of which has to end protected as it does bare
+    Suite {
+        /// gnu: coreutils, diffutils, grep, gzip, sed; trees: bash, make; servers: debian, memcached, postgresql, redis, go
+        #[arg(value_parser = scripts::SCRIPTS)]
+        script: String,
+        /// Where everything goes; sources and bare runs that are there already are not made again
+        #[arg(long, value_name = "DIR", default_value = "build/campaign/suites")]
+        out: PathBuf,
+        /// Only these suites
+        suites: Vec<String>,
     },
     /// A campaign as an array job of Debian's Slurm (root), held against the same campaign in one process
     Slurm {

@@ -334,6 +334,7 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         | Action::Reproduce { .. }
         | Action::Flips(_)
         | Action::Python { .. }
+        | Action::Suite { .. }
         | Action::Slurm { .. }
         | Action::Kv { .. }
         | Action::Host { .. }

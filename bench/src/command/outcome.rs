@@ -18,6 +18,8 @@ pub(crate) struct Outcome {
     /// What is kept in `results/`.
     pub(crate) rows: Vec<Row>,
     pub(crate) failed: bool,
+    /// It was measured, and is not what it should be.
+    pub(crate) differs: bool,
     pub(crate) complete: bool,
 }
 
@@ -30,6 +32,7 @@ impl Outcome {
             json: serde_json::to_value(report)?,
             rows: Vec::new(),
             failed,
+            differs: false,
             complete,
         })
     }

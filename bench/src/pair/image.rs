@@ -38,7 +38,7 @@ const EPOCH: Duration = Duration::from_millis(50);
 pub(super) fn prepare(place: &Path, name: &str, pages: u64) -> Result<(PathBuf, PathBuf)> {
     let (program, seed) = (place.join("pages"), place.join(name));
     fs::create_dir_all(&seed)?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pair/pages.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guests/bench/pair/pages.c");
     let built = Command::new("cc")
         .args(["-O2", "-o"])
         .arg(&program)

@@ -157,7 +157,7 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 pub(crate) fn built(micro: &Path) -> Result<()> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pair/micro.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guests/bench/pair/micro.c");
     let mut cc = Command::new("cc");
     output(
         cc.args(["-O2", "-msse4.2", "-o"])

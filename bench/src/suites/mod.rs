@@ -4,9 +4,9 @@
 //! |---|---|
 //! | `bench flips` | how real programs end as replicas when they, or what protects them, are struck |
 //! | `bench python` | whether Python's own tests end as they do bare |
-//! | `bench/suites/gnu` | the same of coreutils, diffutils, grep, gzip and sed |
-//! | `bench/suites/trees` | the same of bash and make, with all that their tests start |
-//! | `bench/suites/servers` | the same of memcached, PostgreSQL, redis, Go, and of Debian's tests of memcached, nginx, redis |
+//! | `bench suite gnu` | the same of coreutils, diffutils, grep, gzip and sed |
+//! | `bench suite trees` | the same of bash and make, with all that their tests start |
+//! | `bench suite servers` | the same of memcached, PostgreSQL, redis, Go, and of Debian's tests of memcached, nginx, redis |
 //! | `bench/suites/autopkgtest` | whether Debian's own tests of dnsmasq pass with a hardened build |
 //! | `bench slurm` | whether a campaign as an array job finds what one process finds |
 //! | `bench/suites/pages` | what a browser makes of the HTML of reports |
@@ -14,4 +14,5 @@
 pub mod flips;
 pub mod programs;
 pub mod python;
+pub mod scripts;
 pub mod slurm;

@@ -47,7 +47,7 @@ fn text(bytes: usize) -> Vec<u8> {
     out
 }
 
-const C: &str = include_str!("loop.c");
+const C: &str = include_str!("../../../guests/bench/loop.c");
 
 pub fn all() -> Vec<Program> {
     let program = |name, argv: &[&str], input| Program {

@@ -272,7 +272,7 @@ pub enum Difference {
         /// What it was allowed.
         limit_ns: u64,
     },
-    /// One came to an event that the others did not come to in twice its CPU time and a second more.
+    /// One came to an event that the others did not come to in twice its CPU time, at least a second more than it.
     Early,
     /// Memory that has not reached an event yet.
     Memory {

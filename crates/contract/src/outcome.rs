@@ -36,22 +36,6 @@ pub enum Outcome {
     Infra,
 }
 
-/// The five classes of the literature, for comparison with published tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FieldClass {
-    /// No visible effect.
-    Masked,
-    /// Silent data corruption.
-    Sdc,
-    /// Detected but unrecoverable error: stopped by a detector, by the program or by the kernel.
-    Due,
-    /// Repaired.
-    Corrected,
-    /// Out of budget.
-    Hang,
-}
-
 macro_rules! leaves {
     ($($(#[doc = $doc:literal])+ $leaf:ident = $word:literal => $roll:ident;)+) => {
         /// Exactly one of these is the result of a run.
@@ -177,19 +161,6 @@ impl Outcome {
     pub const fn is_manifested(self) -> bool {
         self.is_valid() && !matches!(self, Self::Masked)
     }
-
-    /// The class under which the literature would count it; nothing for runs that do not count.
-    #[must_use]
-    pub const fn field_class(self) -> Option<FieldClass> {
-        match self {
-            Self::Masked => Some(FieldClass::Masked),
-            Self::Sdc => Some(FieldClass::Sdc),
-            Self::Detected | Self::Crash => Some(FieldClass::Due),
-            Self::Corrected => Some(FieldClass::Corrected),
-            Self::Hang => Some(FieldClass::Hang),
-            Self::FalseAlarm | Self::NotFired | Self::Infra => None,
-        }
-    }
 }
 
 impl fmt::Display for Outcome {
@@ -247,6 +218,5 @@ mod tests {
         assert!(
             !Leaf::NotFired.is_valid() && !Leaf::Infra.is_valid() && !Leaf::FalseAlarm.is_valid()
         );
-        assert_eq!(Outcome::NotFired.field_class(), None);
     }
 }

@@ -64,7 +64,7 @@ impl Plan {
     /// One byte of the log's entry holds the votes of all replicas, a bit each.
     pub const REPLICAS_MAX: u8 = 8;
 
-    /// Two detect every disagreement, and roll-back with the log as third opinion repairs it.
+    /// Two detect every disagreement, and a replay vote (a snapshot run again against the log) repairs it.
     pub const REPLICAS_DEFAULT: u8 = 2;
 
     /// A plan with every default.

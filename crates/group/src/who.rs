@@ -147,10 +147,10 @@ mod tests {
                 "{why}"
             );
         }
-        let mut twin = who(0);
-        twin.node = 9;
+        let mut other = who(0);
+        other.node = 9;
         assert!(
-            one.differs_at_founding(&twin)
+            one.differs_at_founding(&other)
                 .unwrap()
                 .contains("two that are")
         );

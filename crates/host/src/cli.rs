@@ -94,9 +94,7 @@ fn component() -> Result<ExitCode, Told> {
 }
 
 fn completions(shell: clap_complete::Shell) -> ExitCode {
-    let mut out = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "steadfast-host", &mut out);
-    print!("{}", String::from_utf8_lossy(&out));
+    print!("{}", steadfast_manual::completions(shell, Cli::command()));
     ExitCode::SUCCESS
 }
 
@@ -140,5 +138,21 @@ pub(crate) fn main() -> ExitCode {
             }
             ExitCode::from(told.code.code())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_of_flags_is_that_of_the_code() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/reference/flags-host.md");
+        let text = steadfast_manual::reference(<Cli as clap::CommandFactory>::command());
+        assert!(
+            steadfast_manual::is_current(&page, &text).unwrap(),
+            "fix: make docs"
+        );
     }
 }

@@ -23,8 +23,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use steadfast_sandbox as sandbox;
 use steadfast_sys::ptrace::{self, Regs, Stopped, Waited};
-use steadfast_sys::{child, procfs, sandbox};
+use steadfast_sys::{child, procfs};
 
 use crate::step;
 use crate::target::{Bench, Ran, SetupError, Started, entry};
@@ -89,13 +90,6 @@ impl Reach {
             }
         }
         (unknown, known)
-    }
-
-    /// Share of that time in code without a counter; nothing where no moment was met.
-    #[must_use]
-    pub fn unknown_share(&self) -> Option<f64> {
-        let (unknown, known) = self.spent();
-        (unknown + known > 0.0).then(|| unknown / (unknown + known))
     }
 
     /// Executions of one run that `counted` ones leave out.
@@ -416,7 +410,7 @@ mod tests {
     #[test]
     fn a_moment_weighs_as_its_phase_does() {
         let reach = reach(phase(10, 10, 0, 1_000), phase(500, 0, 0, 9_000));
-        assert_eq!(reach.unknown_share(), Some(0.1));
+        assert_eq!(reach.spent(), (1_000.0, 9_000.0));
     }
 
     #[test]
@@ -442,12 +436,11 @@ mod tests {
     #[test]
     fn a_moment_in_a_system_call_is_nobodys() {
         let reach = reach(phase(0, 0, 0, 0), phase(500, 100, 300, 9_000));
-        assert_eq!(reach.unknown_share(), Some(0.5));
+        assert_eq!(reach.spent(), (1_800.0, 1_800.0));
     }
 
     #[test]
     fn without_a_moment_nothing_is_said() {
-        assert_eq!(Reach::default().unknown_share(), None);
         assert_eq!(Reach::default().uncounted(900), 0);
     }
 

@@ -1,18 +1,17 @@
 //! The first process of a sandbox, which starts targets, and the caller's end of it.
 //!
-//! The two talk in lines of JSON over a socket pair. A sandbox serves one run at a time; parallel
-//! jobs have one each. It ends when its caller does.
+//! The two talk in lines of JSON. A sandbox serves one run at a time; parallel jobs have one each.
 //!
 //! Invariant: sandboxes are made while the caller has one thread.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steadfast_fault::Fault;
-use steadfast_sys::sandbox;
+use steadfast_sandbox::{self as sandbox, Caller, Isolation, Rules, Unanswered};
 
 use crate::profile::{self, Profile};
 use crate::reach::{self, Reach, Stepped};
@@ -81,16 +80,25 @@ pub enum Tell {
     Failed(String, Option<String>),
 }
 
-/// How often a silent sandbox is looked at.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// The caller's end.
+/// The caller's end. First the sandbox ends, then its directory goes.
 #[derive(Debug)]
 pub struct Sandbox {
-    keeper: i32,
-    to: UnixStream,
-    from: BufReader<UnixStream>,
-    scratch: PathBuf,
+    caller: Caller,
+    place: Place,
+}
+
+/// The directory that a sandbox can write to. It goes with the value.
+#[derive(Debug)]
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = crate::scratch::remove_tree(&self.0);
+        // The last sandbox of a campaign leaves nothing behind.
+        if let Some(parent) = self.0.parent() {
+            let _ = std::fs::remove_dir(parent);
+        }
+    }
 }
 
 /// Why a sandbox did not do what it was asked.
@@ -117,36 +125,28 @@ impl Sandbox {
     pub fn new(spec: &Spec, scratch: &Path, network: bool) -> io::Result<Self> {
         std::fs::create_dir_all(scratch)?;
         let scratch = scratch.canonicalize()?;
-        let (ours, theirs) = UnixStream::pair()?;
-        let rules = sandbox::Rules {
+        let rules = Rules {
             scratch: sandbox::c_path(&scratch)?,
             user: spec.user,
             network,
             nested: spec.nested,
         };
         let spec = spec.clone();
-        let place = scratch.clone();
-        let copy = ours.try_clone()?;
+        let dir = scratch.clone();
         fill_tables();
-        let keeper = sandbox::enter(&rules, move |isolation| {
-            // The other end would keep this one open.
-            drop(copy);
-            serve(theirs, Bench::new(spec, place), &isolation)
+        let caller = Caller::new(&rules, move |stream, isolation| {
+            serve(stream, Bench::new(spec, dir), &isolation)
         })?;
-        let from = BufReader::new(ours.try_clone()?);
-        ours.set_read_timeout(Some(LOOK))?;
         Ok(Self {
-            keeper,
-            to: ours,
-            from,
-            scratch,
+            caller,
+            place: Place(scratch),
         })
     }
 
     /// Where its runs leave `stdout`, `stderr` and `run`.
     #[must_use]
     pub fn scratch(&self) -> &Path {
-        &self.scratch
+        &self.place.0
     }
 
     /// Asks, and waits for the answer.
@@ -154,38 +154,19 @@ impl Sandbox {
     /// # Errors
     /// When it is gone or could not.
     pub fn ask(&mut self, ask: &Ask, limit: Duration) -> Result<Tell, SandboxError> {
-        let mut line =
-            serde_json::to_vec(&(ask, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)))
-                .unwrap_or_default();
-        line.push(b'\n');
-        self.to.write_all(&line).map_err(SandboxError::Gone)?;
-        let answer = self.answer()?;
+        let ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let line = serde_json::to_string(&(ask, ns)).unwrap_or_default();
+        let answer = self.caller.ask(&line).map_err(|why| match why {
+            Unanswered::Gone(why) => SandboxError::Gone(why),
+            Unanswered::Traced => SandboxError::Failed {
+                why: "the target traces process 1 of its sandbox, which runs it".into(),
+                fix: Some("--user UID: an ordinary user may not trace it".into()),
+            },
+        })?;
         match serde_json::from_str(&answer) {
             Ok(Tell::Failed(why, fix)) => Err(SandboxError::Failed { why, fix }),
             Ok(tell) => Ok(tell),
             Err(why) => Err(SandboxError::Gone(io::Error::other(why))),
-        }
-    }
-
-    /// Waits for the answer, and looks meanwhile whether the sandbox still runs: a target with the rights of root
-    /// can trace it, and then no limit of a run would ever pass.
-    fn answer(&mut self) -> Result<String, SandboxError> {
-        let mut answer = String::new();
-        loop {
-            // What was read before the timeout stays in `answer`.
-            match self.from.read_line(&mut answer) {
-                Ok(_) => return Ok(answer),
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-                Err(why) => return Err(SandboxError::Gone(why)),
-            }
-            if steadfast_sys::procfs::child_is_traced(self.keeper) {
-                // The keeper's death ends the sandbox, and that everything in it.
-                steadfast_sys::child::kill(self.keeper, libc::SIGKILL);
-                return Err(SandboxError::Failed {
-                    why: "the target traces process 1 of its sandbox, which runs it".into(),
-                    fix: Some("--user UID: an ordinary user may not trace it".into()),
-                });
-            }
         }
     }
 
@@ -216,84 +197,53 @@ fn fill_tables() {
     debug_assert!(encoded.is_ok() && !text.is_empty());
 }
 
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        let _ = self.to.shutdown(std::net::Shutdown::Both);
-        let _ = steadfast_sys::ptrace::wait(self.keeper);
-        let _ = crate::scratch::remove_tree(&self.scratch);
-        // The last sandbox of a campaign leaves nothing behind.
-        if let Some(parent) = self.scratch.parent() {
-            let _ = std::fs::remove_dir(parent);
-        }
-    }
+/// The sandbox's life.
+fn serve(stream: UnixStream, bench: io::Result<Bench>, isolation: &Isolation) -> i32 {
+    let mut bench = bench.map_err(|why| Tell::Failed(why.to_string(), None));
+    let mut executed = Vec::new();
+    sandbox::serve(stream, |line| {
+        let (ask, ns) = serde_json::from_str::<(Ask, u64)>(line).ok()?;
+        let tell = match &mut bench {
+            Ok(bench) => {
+                let limit = Duration::from_nanos(ns);
+                answer(bench, ask, limit, isolation, &mut executed)
+                    .unwrap_or_else(|why| failed(&why))
+            }
+            Err(tell) => tell.clone(),
+        };
+        Some(serde_json::to_string(&tell).unwrap_or_default())
+    })
 }
 
-/// The sandbox's life.
-fn serve(stream: UnixStream, bench: io::Result<Bench>, isolation: &sandbox::Isolation) -> i32 {
-    let Ok(mut to) = stream.try_clone() else {
-        return 1;
-    };
-    let mut bench = match bench {
-        Ok(bench) => bench,
-        Err(error) => {
-            let _ = writeln!(
-                to,
-                "{}",
-                serde_json::json!({ "Failed": [error.to_string(), null] })
-            );
-            return 1;
+/// What is told of an error: its causes, and what would help.
+fn failed(error: &SetupError) -> Tell {
+    let fix = match error {
+        SetupError::Fault(refusal) => Some(refusal.fix.clone()),
+        SetupError::NotStarted(_) => {
+            Some("run it by hand as the user that the sandbox uses (--user), or --user keep".into())
         }
-    };
-    let mut executed = Vec::new();
-    for line in BufReader::new(stream).lines() {
-        let Ok((ask, ns)) = line.and_then(|line| Ok(serde_json::from_str::<(Ask, u64)>(&line)?))
-        else {
-            return 1;
-        };
-        let tell = answer(
-            &mut bench,
-            ask,
-            Duration::from_nanos(ns),
-            isolation,
-            &mut executed,
-        )
-        .unwrap_or_else(|error| {
-            let fix = match &error {
-                SetupError::Fault(refusal) => Some(refusal.fix.clone()),
-                SetupError::NotStarted(_) => Some(
-                    "run it by hand as the user that the sandbox uses (--user), or --user keep"
-                        .into(),
-                ),
-                SetupError::NotEnded(_) => {
-                    Some("--patience SECONDS; for a server --driver and --ready".into())
-                }
-                SetupError::Os { .. } => None,
-            };
-            let mut why = error.to_string();
-            let mut source = std::error::Error::source(&error);
-            while let Some(error) = source {
-                let text = error.to_string();
-                if !why.contains(&text) {
-                    why = format!("{why}: {text}");
-                }
-                source = error.source();
-            }
-            Tell::Failed(why, fix)
-        });
-        let mut line = serde_json::to_vec(&tell).unwrap_or_default();
-        line.push(b'\n');
-        if to.write_all(&line).is_err() {
-            return 0;
+        SetupError::NotEnded(_) => {
+            Some("--patience SECONDS; for a server --driver and --ready".into())
         }
+        SetupError::Os { .. } => None,
+    };
+    let mut why = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !why.contains(&text) {
+            why = format!("{why}: {text}");
+        }
+        source = error.source();
     }
-    0
+    Tell::Failed(why, fix)
 }
 
 fn answer(
     bench: &mut Bench,
     ask: Ask,
     limit: Duration,
-    isolation: &sandbox::Isolation,
+    isolation: &Isolation,
     executed: &mut Vec<(usize, u64)>,
 ) -> Result<Tell, SetupError> {
     let parse = |lines: &[String]| -> Result<Vec<Fault>, SetupError> {

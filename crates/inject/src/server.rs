@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_envelope::client::Connection;
-use steadfast_sys::sandbox::{self, Ended, Watched};
+use steadfast_sandbox::{self as sandbox, Ended, Watched};
 
 use crate::record::Pattern;
 

@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 
 use iced_x86::Instruction;
 use steadfast_fault::{Effect, Fault, Hits, Target, Trigger};
+use steadfast_sandbox::{self as sandbox, Ended, Trapped};
 use steadfast_strike::Refusal;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{Stopped, Waited};
-use steadfast_sys::sandbox::{self, Ended, Trapped};
 
 use crate::payload::Counting;
 use crate::target::{Bench, Hit, Ran, SetupError, Started};

@@ -33,8 +33,8 @@ use serde::{Deserialize, Serialize};
 use steadfast_fault::{
     Access, Bits, Change, Effect, Extent, Fault, Hits, PathGlob, Storage, Target, Trigger,
 };
+use steadfast_sandbox::notify::{self, Call, Listener};
 use steadfast_strike::{Refusal, record, refuse};
-use steadfast_sys::notify::{self, Call, Listener};
 use steadfast_sys::shared::Shared;
 
 use crate::chacha::Draw;

@@ -31,10 +31,10 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use steadfast_fault::Fault;
+use steadfast_sandbox::{self as sandbox, Ended, Limits, Program};
 use steadfast_strike::Refusal;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{self, Stopped, Waited};
-use steadfast_sys::sandbox::{self, Ended, Limits, Program};
 use steadfast_sys::shared::Shared;
 
 use self::family::Bound;

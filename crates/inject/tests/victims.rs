@@ -45,24 +45,71 @@ fn output(order: &Order, run: &Run) -> String {
     String::from_utf8_lossy(&fs::read(kept.join("stdout")).expect("an output")).into_owned()
 }
 
-/// The victim of a line, the lines of the output that are then wrong, and how often it hits where
-/// each multiplication does.
-const VICTIMS: &[(&str, &[&str], u64)] = &[
-    ("process=0 thread=main", &["0 main", "0 main"], 200),
-    ("thread=main", &["0 main", "0 main"], 200),
-    ("thread=main.1", &["0 main.1"], 100),
-    ("thread=main.1.1", &["0 main.1.1"], 100),
-    ("process=0 thread=main.2", &["0 main.2"], 100),
-    (
-        "process=0",
-        &["0 main", "0 main.1.1", "0 main.1", "0 main.2", "0 main"],
-        500,
-    ),
-    ("process=1", &["1 main"], 100),
-    ("process=2", &["2 main"], 100),
-    ("process=3", &["3 main.1", "3 main"], 200),
-    ("process=3 thread=main.1", &["3 main.1"], 100),
-    ("process=3 thread=main", &["3 main"], 100),
+struct Victim {
+    /// As a line of a plan names it.
+    name: &'static str,
+    /// Lines of the output that are wrong when it is struck.
+    wrong: &'static [&'static str],
+    /// How often a fault hits that strikes each multiplication.
+    hits: u64,
+}
+
+const VICTIMS: &[Victim] = &[
+    Victim {
+        name: "process=0 thread=main",
+        wrong: &["0 main", "0 main"],
+        hits: 200,
+    },
+    Victim {
+        name: "thread=main",
+        wrong: &["0 main", "0 main"],
+        hits: 200,
+    },
+    Victim {
+        name: "thread=main.1",
+        wrong: &["0 main.1"],
+        hits: 100,
+    },
+    Victim {
+        name: "thread=main.1.1",
+        wrong: &["0 main.1.1"],
+        hits: 100,
+    },
+    Victim {
+        name: "process=0 thread=main.2",
+        wrong: &["0 main.2"],
+        hits: 100,
+    },
+    Victim {
+        name: "process=0",
+        wrong: &["0 main", "0 main.1.1", "0 main.1", "0 main.2", "0 main"],
+        hits: 500,
+    },
+    Victim {
+        name: "process=1",
+        wrong: &["1 main"],
+        hits: 100,
+    },
+    Victim {
+        name: "process=2",
+        wrong: &["2 main"],
+        hits: 100,
+    },
+    Victim {
+        name: "process=3",
+        wrong: &["3 main.1", "3 main"],
+        hits: 200,
+    },
+    Victim {
+        name: "process=3 thread=main.1",
+        wrong: &["3 main.1"],
+        hits: 100,
+    },
+    Victim {
+        name: "process=3 thread=main",
+        wrong: &["3 main"],
+        hits: 100,
+    },
 ];
 
 #[test]
@@ -70,12 +117,12 @@ fn only_the_victim_is_struck() {
     let mut order = order("guest");
     guest(&mut order);
     // A bad core for one of them; and its fourth product alone, counted by itself.
-    for (victim, ..) in VICTIMS {
+    for Victim { name, .. } in VICTIMS {
         let class = "class=int-mul in=family!sum n=1.. reg=rax after bit=40";
-        order.lines.push(format!("{victim} {class}"));
+        order.lines.push(format!("{name} {class}"));
         order
             .lines
-            .push(format!("{victim} {} reg=rax after bit=0", place(&order)));
+            .push(format!("{name} {} reg=rax after bit=0", place(&order)));
     }
     order
         .lines
@@ -85,10 +132,10 @@ fn only_the_victim_is_struck() {
         place(&order)
     ));
     let runs = carried_out(&order);
-    for (i, (victim, wrong, hits)) in (0..).zip(VICTIMS) {
-        for (kind, times) in [(0, *hits), (1, 1)] {
+    for (i, victim) in (0..).zip(VICTIMS) {
+        for (kind, times) in [(0, victim.hits), (1, 1)] {
             let run = &runs[&(2 * i + kind)];
-            assert_eq!(run.hits, times, "{victim}: {run:?}");
+            assert_eq!(run.hits, times, "{}: {run:?}", victim.name);
             let output = output(&order, run);
             let found: Vec<&str> = output
                 .lines()
@@ -98,8 +145,13 @@ fn only_the_victim_is_struck() {
                 .map(|(who, _)| who)
                 .collect();
             // The fourth product of a whole process is its first thread's.
-            let expected = if kind == 0 { *wrong } else { &wrong[..1] };
-            assert_eq!(found, expected, "{victim}");
+            let all = kind == 0;
+            let expected = if all {
+                victim.wrong
+            } else {
+                &victim.wrong[..1]
+            };
+            assert_eq!(found, expected, "{}", victim.name);
         }
     }
     let last = 2 * VICTIMS.len() as u64;
@@ -285,7 +337,7 @@ fn the_timer_strikes_in_a_file_that_is_mapped_later_and_nowhere_else() {
     let mut order = order("late");
     common::guest(&mut order, "late", &["-O1", "-fno-pie", "-no-pie"]);
     let file = order.scratch.join("fs.cwasm");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests/late.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/inject/late.c");
     let flags = ["-O1", "-shared", "-fPIC", "-DMAPPED", "-o"];
     let built = Command::new("cc")
         .args(flags)
@@ -314,56 +366,72 @@ fn the_timer_strikes_in_a_file_that_is_mapped_later_and_nowhere_else() {
     clean(&order);
 }
 
+/// A fault of the program that survives crashes, and what becomes of its numbers.
+struct Survived {
+    line: &'static str,
+    hits: u64,
+    /// Loads that crash.
+    crashes: u64,
+    /// Of the cells that are read.
+    sum: u64,
+    /// Of the doubled numbers: the scale of the index in `lea (%rdi,%rdi,1), %rax` becomes 2, so that they are tripled.
+    doubled: u64,
+}
+
 /// A program that goes on after the crash: the loads that follow are not struck, nor those of a thread that
 /// runs beside it, and what is planted and what single steps do is the same. Code that goes wrong on the way is
 /// wrong from there on.
 #[test]
 fn a_crash_that_is_survived_is_not_made_again() {
     let flags = ["-O1", "-fno-pie", "-no-pie", "-pthread"];
-    // The line, how often it hits, how many loads crash, the sum of the cells that are read, and of the doubled
-    // numbers: the scale of the index in `lea (%rdi,%rdi,1), %rax` becomes 2, so that they are tripled.
-    let cases: &[(&str, u64, u64, u64, u64)] = &[
-        (
-            "at=survivor!load n=5..6 raddr bit=46",
-            2,
-            2,
-            2016 - 4 - 5,
-            4032,
-        ),
-        (
-            "class=load in=survivor!load n=5..9%2 raddr bit=46; at=survivor!load n=1 raddr bit=46",
-            4,
-            4,
-            2016 - 4 - 6 - 8,
-            4032,
-        ),
-        ("at=survivor!twice n=1.. code bit=30", 1, 0, 2016, 6048),
-        (
-            "at=survivor!twice n=5.. code bit=30",
-            1,
-            0,
-            2016,
-            4032 + 2010,
-        ),
-        (
-            "at=survivor!twice n=5 code bit=30 stuck=0",
-            1,
-            0,
-            2016,
-            4032,
-        ),
+    let cases: &[Survived] = &[
+        Survived {
+            line: "at=survivor!load n=5..6 raddr bit=46",
+            hits: 2,
+            crashes: 2,
+            sum: 2016 - 4 - 5,
+            doubled: 4032,
+        },
+        Survived {
+            line: "class=load in=survivor!load n=5..9%2 raddr bit=46; at=survivor!load n=1 raddr bit=46",
+            hits: 4,
+            crashes: 4,
+            sum: 2016 - 4 - 6 - 8,
+            doubled: 4032,
+        },
+        Survived {
+            line: "at=survivor!twice n=1.. code bit=30",
+            hits: 1,
+            crashes: 0,
+            sum: 2016,
+            doubled: 6048,
+        },
+        Survived {
+            line: "at=survivor!twice n=5.. code bit=30",
+            hits: 1,
+            crashes: 0,
+            sum: 2016,
+            doubled: 4032 + 2010,
+        },
+        Survived {
+            line: "at=survivor!twice n=5 code bit=30 stuck=0",
+            hits: 1,
+            crashes: 0,
+            sum: 2016,
+            doubled: 4032,
+        },
     ];
     let said = |caught: u64, sum: u64, doubled: u64| {
         format!("caught {caught} moved 0\nsum {sum} doubled {doubled}\n")
     };
     let mut order = order("survivor");
     common::guest(&mut order, "survivor", &flags);
-    order.lines = cases.iter().map(|(line, ..)| (*line).to_owned()).collect();
+    order.lines = cases.iter().map(|case| case.line.to_owned()).collect();
     let runs = carried_out(&order);
-    for (i, (line, hits, crashes, sum, doubled)) in (0..).zip(cases) {
-        let expected = said(*crashes, *sum, *doubled);
-        assert_eq!(output(&order, &runs[&i]), expected, "{line}");
-        assert_eq!(runs[&i].hits, *hits, "{line}");
+    for (i, case) in (0..).zip(cases) {
+        let expected = said(case.crashes, case.sum, case.doubled);
+        assert_eq!(output(&order, &runs[&i]), expected, "{}", case.line);
+        assert_eq!(runs[&i].hits, case.hits, "{}", case.line);
     }
     let found = doctor::agreement(&order, 1000, usize::MAX).expect("both engines run");
     assert!(
@@ -377,7 +445,7 @@ fn a_crash_that_is_survived_is_not_made_again() {
     let mut order = self::order("stepped-code");
     common::guest(&mut order, "survivor", &flags);
     order.engine = Engine::Step;
-    order.lines = vec![cases[3].0.into()];
+    order.lines = vec![cases[3].line.into()];
     let runs = carried_out(&order);
     assert_eq!(output(&order, &runs[&0]), said(0, 2016, 4032 + 2010));
     clean(&order);
@@ -398,8 +466,6 @@ fn a_crash_that_is_survived_is_not_made_again() {
     clean(&order);
 }
 
-/// A Go program as a whole, its runtime's own threads and all: a plan is drawn over everything that it executes, and its
-/// runs are judged. Where there is no Go, there is nothing to show.
 /// What was struck is put right behind the instruction; another thread that comes to it meanwhile is not struck as well.
 #[test]
 fn of_a_crowd_one_is_struck() {
@@ -415,6 +481,8 @@ fn of_a_crowd_one_is_struck() {
     clean(&order);
 }
 
+/// A Go program as a whole, its runtime's own threads and all: a plan is drawn over everything that it executes, and its
+/// runs are judged. Where there is no Go, there is nothing to show.
 #[test]
 fn a_go_program_is_struck_wherever_it_executes() {
     let go = ["/usr/local/go/bin/go", "/usr/bin/go"];
@@ -423,7 +491,7 @@ fn a_go_program_is_struck_wherever_it_executes() {
     };
     let mut order = order("go");
     let program = order.scratch.join("hello");
-    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/guests/hello.go");
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guests/inject/hello.go");
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go");
     let built = Command::new(go)
         .args(["build", "-o"])

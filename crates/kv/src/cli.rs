@@ -422,6 +422,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_reference_of_flags_is_that_of_the_code() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/reference/flags-kv.md");
+        let text = steadfast_manual::reference(<Cli as clap::CommandFactory>::command());
+        assert!(
+            steadfast_manual::is_current(&page, &text).unwrap(),
+            "fix: make docs"
+        );
+    }
+
+    #[test]
     fn an_even_number_of_replicas_is_refused_with_its_fix() {
         for n in ["2", "4", "1", "0", "x"] {
             let why = Cli::try_parse_from(["kv", "--local", n])

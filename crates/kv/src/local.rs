@@ -282,13 +282,9 @@ impl Parent<'_> {
     /// Puts a fresh process in the place of one that has died.
     async fn replace(&self, slot: usize, place: &mut Place) -> anyhow::Result<()> {
         place.child = None;
-        place.deaths = if place.born.elapsed() > CALM {
-            1
-        } else {
-            place.deaths + 1
-        };
+        place.deaths = in_a_row(place.deaths, place.born.elapsed());
         let number = slot as u64;
-        if place.deaths > DEATHS_MAX {
+        if stays_empty(place.deaths) {
             say::error(&format!(
                 "replica {number} has died {DEATHS_MAX} times in a row; its place stays empty, the others go on\n  fix:   look at the lines above for what it died of, and start the group again"
             ));
@@ -352,6 +348,15 @@ impl Parent<'_> {
     }
 }
 
+/// Deaths of one place in a row, with that of a process which has lived so long.
+fn in_a_row(before: u32, lived: Duration) -> u32 {
+    if lived > CALM { 1 } else { before + 1 }
+}
+
+fn stays_empty(deaths: u32) -> bool {
+    deaths >= DEATHS_MAX
+}
+
 fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut last = String::new();
@@ -375,4 +380,24 @@ fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_stays_empty_after_the_twentieth_death_in_a_row() {
+        let mut deaths = 0;
+        let mut started_again = 0;
+        loop {
+            deaths = in_a_row(deaths, Duration::ZERO);
+            if stays_empty(deaths) {
+                break;
+            }
+            started_again += 1;
+        }
+        assert_eq!((deaths, started_again), (20, 19));
+        assert_eq!(in_a_row(19, CALM + Duration::from_secs(1)), 1);
+    }
 }

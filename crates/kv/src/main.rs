@@ -134,41 +134,17 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
             ));
         }
         (Some(Verb::Completions { shell }), _) => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "steadfast-kv",
-                &mut std::io::stdout(),
-            );
+            made(&steadfast_manual::completions(shell, Cli::command()))?;
         }
-        (Some(Verb::Man), _) => man()?,
+        (Some(Verb::Man), _) => made(&steadfast_manual::page_with_verbs(&Cli::command())?)?,
         (Some(Verb::Replica(args)), _) => replica_of(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of the command, with a section for each of its verbs.
-fn man() -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    let command = Cli::command();
-    let page = clap_mangen::Man::new(command.clone());
-    page.render_title(&mut out)?;
-    page.render_name_section(&mut out)?;
-    page.render_synopsis_section(&mut out)?;
-    page.render_description_section(&mut out)?;
-    page.render_options_section(&mut out)?;
-    // No list of the verbs: it would name a page of each, and each is a section here.
-    for verb in command
-        .get_subcommands()
-        .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-    {
-        let name = verb.get_name().to_uppercase();
-        std::io::Write::write_all(&mut out, format!(".SH \"{name}\"\n").as_bytes())?;
-        let verb = clap_mangen::Man::new(verb.clone().disable_help_flag(true));
-        verb.render_description_section(&mut out)?;
-        verb.render_options_section(&mut out)?;
-    }
-    Ok(())
+/// Prints what is made from the definition of the flags.
+fn made(text: &str) -> std::io::Result<()> {
+    std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())
 }
 
 fn replica_of(args: cli::Replica) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! Arbiter: which of two disks is wrong about a page, and which of two programs about an event. Pure: digests in, verdict out.
 //!
-//! Four opinions: the page as each site's disk gives it, and its digest in each site's ledger. A
+//! Four digests tell: the page as each site's disk gives it, and its digest in each site's ledger. A
 //! page is right when a ledger vouches for it and no ledger vouches for the other page. A page that was written and is not
 //! durable yet has two digests: while the program runs a disk has to give the new one, so the old one is a lost write.
 //!
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is known about one page.
 #[derive(Debug, Clone)]
-pub(crate) struct Opinions {
+pub(crate) struct Evidence {
     pub(crate) primary: u128,
     pub(crate) secondary: u128,
     /// Digests that each ledger accepts, what the page is now before what it was when it was last durable; empty where it does
@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
     Undecided,
 }
 
-impl Opinions {
+impl Evidence {
     /// What both ledgers say that the page is now, where neither disk has it.
     pub(crate) fn nowhere(&self) -> Option<u128> {
         let now = *self.primary_ledger.first()?;
@@ -44,21 +44,21 @@ impl Opinions {
     }
 }
 
-pub(crate) fn judge(opinions: &Opinions) -> Verdict {
+pub(crate) fn judge(evidence: &Evidence) -> Verdict {
     let vouched = |digest: u128| {
-        opinions.primary_ledger.contains(&digest) || opinions.secondary_ledger.contains(&digest)
+        evidence.primary_ledger.contains(&digest) || evidence.secondary_ledger.contains(&digest)
     };
-    if opinions.primary == opinions.secondary {
+    if evidence.primary == evidence.secondary {
         return Verdict::Equal;
     }
     let is_now = |digest: u128| {
-        let ledgers = [&opinions.primary_ledger, &opinions.secondary_ledger];
+        let ledgers = [&evidence.primary_ledger, &evidence.secondary_ledger];
         ledgers.iter().any(|ledger| ledger.first() == Some(&digest))
     };
-    match (vouched(opinions.primary), vouched(opinions.secondary)) {
+    match (vouched(evidence.primary), vouched(evidence.secondary)) {
         (true, false) => Verdict::SecondaryWrong,
         (false, true) => Verdict::PrimaryWrong,
-        (true, true) => match (is_now(opinions.primary), is_now(opinions.secondary)) {
+        (true, true) => match (is_now(evidence.primary), is_now(evidence.secondary)) {
             (true, false) => Verdict::SecondaryWrong,
             (false, true) => Verdict::PrimaryWrong,
             _ => Verdict::Undecided,
@@ -109,8 +109,8 @@ pub(crate) fn judge_programs(a: &Host, b: &Host) -> Result<[bool; 2], &'static s
 mod tests {
     use super::*;
 
-    fn opinions(primary: u128, secondary: u128, ledgers: [&[u128]; 2]) -> Opinions {
-        Opinions {
+    fn evidence(primary: u128, secondary: u128, ledgers: [&[u128]; 2]) -> Evidence {
+        Evidence {
             primary,
             secondary,
             primary_ledger: ledgers[0].to_vec(),
@@ -169,58 +169,58 @@ mod tests {
 
     #[test]
     fn a_page_is_put_together_only_where_both_ledgers_agree_and_no_disk_has_it() {
-        assert_eq!(opinions(1, 2, [&[3], &[3]]).nowhere(), Some(3));
-        assert_eq!(opinions(1, 2, [&[3, 1], &[3]]).nowhere(), Some(3));
-        assert_eq!(opinions(1, 2, [&[3], &[4]]).nowhere(), None);
-        assert_eq!(opinions(1, 2, [&[2], &[2]]).nowhere(), None);
-        assert_eq!(opinions(1, 2, [&[], &[3]]).nowhere(), None);
+        assert_eq!(evidence(1, 2, [&[3], &[3]]).nowhere(), Some(3));
+        assert_eq!(evidence(1, 2, [&[3, 1], &[3]]).nowhere(), Some(3));
+        assert_eq!(evidence(1, 2, [&[3], &[4]]).nowhere(), None);
+        assert_eq!(evidence(1, 2, [&[2], &[2]]).nowhere(), None);
+        assert_eq!(evidence(1, 2, [&[], &[3]]).nowhere(), None);
     }
 
     #[test]
     fn the_ledger_decides_and_nobody_guesses() {
-        assert_eq!(judge(&opinions(1, 1, [&[1], &[1]])), Verdict::Equal);
+        assert_eq!(judge(&evidence(1, 1, [&[1], &[1]])), Verdict::Equal);
         assert_eq!(
-            judge(&opinions(1, 2, [&[1], &[1]])),
+            judge(&evidence(1, 2, [&[1], &[1]])),
             Verdict::SecondaryWrong
         );
-        assert_eq!(judge(&opinions(2, 1, [&[1], &[1]])), Verdict::PrimaryWrong);
+        assert_eq!(judge(&evidence(2, 1, [&[1], &[1]])), Verdict::PrimaryWrong);
         assert_eq!(
-            judge(&opinions(1, 2, [&[1], &[9]])),
+            judge(&evidence(1, 2, [&[1], &[9]])),
             Verdict::SecondaryWrong,
             "one ledger is lost or damaged"
         );
         assert_eq!(
-            judge(&opinions(1, 2, [&[1], &[2]])),
+            judge(&evidence(1, 2, [&[1], &[2]])),
             Verdict::Undecided,
             "two against two"
         );
         assert_eq!(
-            judge(&opinions(1, 2, [&[3], &[3]])),
+            judge(&evidence(1, 2, [&[3], &[3]])),
             Verdict::Undecided,
             "both disks are wrong"
         );
         assert_eq!(
-            judge(&opinions(1, 2, [&[], &[]])),
+            judge(&evidence(1, 2, [&[], &[]])),
             Verdict::Undecided,
             "the page was never enrolled"
         );
         assert_eq!(
-            judge(&opinions(1, 2, [&[5, 1], &[5, 1]])),
+            judge(&evidence(1, 2, [&[5, 1], &[5, 1]])),
             Verdict::SecondaryWrong,
             "written, not durable yet"
         );
         assert_eq!(
-            judge(&opinions(5, 1, [&[5, 1], &[5, 1]])),
+            judge(&evidence(5, 1, [&[5, 1], &[5, 1]])),
             Verdict::SecondaryWrong,
             "a write that is not durable yet, and that one disk has lost"
         );
         assert_eq!(
-            judge(&opinions(1, 5, [&[5, 1], &[5, 1]])),
+            judge(&evidence(1, 5, [&[5, 1], &[5, 1]])),
             Verdict::PrimaryWrong,
             "the same of the other one"
         );
         assert_eq!(
-            judge(&opinions(5, 1, [&[5, 1], &[1]])),
+            judge(&evidence(5, 1, [&[5, 1], &[1]])),
             Verdict::Undecided,
             "one ledger knows of a write, and the other one does not"
         );

@@ -352,7 +352,7 @@ pub(crate) struct Bench {
     /// With a server: as for a site
     #[arg(long, value_name = "SWITCH", default_value = "on")]
     pub(crate) hold_acks: Switch,
-    /// With a server that takes bytes and digests them (crates/pair/tests/pair/sink.c): what it costs that acknowledgements are
+    /// With a server that takes bytes and digests them (guests/pair/sink.c): what it costs that acknowledgements are
     /// held back
     #[arg(long, requires = "command")]
     pub(crate) hold: bool,
@@ -364,6 +364,17 @@ pub(crate) struct Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reference_of_flags_is_that_of_the_code() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/reference/flags-pair.md");
+        let text = steadfast_manual::reference(<Cli as clap::CommandFactory>::command());
+        assert!(
+            steadfast_manual::is_current(&page, &text).unwrap(),
+            "fix: make docs"
+        );
+    }
 
     #[test]
     fn a_peer_has_a_host_with_and_without_a_port_and_in_brackets() {

@@ -3,9 +3,9 @@
 //! ```text
 //!   primary                                              secondary
 //!   found by its agent, or told ◄──────── raised ─────── found by its agent
-//!   halt ───────────────────── opine ─────────────────► halt
+//!   halt ───────────────────── look ──────────────────► halt
 //!   runs the past again        (at the same time)        runs the past again
-//!        ◄──────────────────── opinion ───────────────── claim, the re-run's claim, memory
+//!        ◄──────────────────── looked ────────────────── claim, the re-run's claim, memory
 //!   arbiter.rs: whose program is wrong
 //!   becomes its re-run, if so
 //!        ───────────────────── settle ─────────────────► becomes its re-run, if so; goes on
@@ -45,9 +45,9 @@ pub(crate) enum Dispute {
     /// Secondary: its agent has found a difference at this event.
     Raised(u64),
     /// Primary: stand there, and run the past again.
-    Opine(u64),
+    Look(u64),
     /// Secondary: what it has found, or why not.
-    Opinion(Result<Host, String>),
+    Looked(Result<Host, String>),
     /// Primary: the secondary is wrong; what the primary has done from the event on is void.
     Settle { mend: bool, rewind: bool },
     /// Secondary: pages that were put right; it goes on.
@@ -163,15 +163,15 @@ impl Parties<'_> {
     pub(crate) fn settle(&self, event: u64) -> Result<Erred, PairError> {
         let began = Instant::now();
         let cannot = |why: String| self.cannot(event, &why);
-        self.say(&Dispute::Opine(event))?;
+        self.say(&Dispute::Look(event))?;
         self.site.halt(event).map_err(cannot)?;
         let (own, again) = self.site.look(event).map_err(cannot)?;
         let theirs = loop {
             match self.hear(event)? {
-                Dispute::Opinion(theirs) => break theirs.map_err(cannot)?,
+                Dispute::Looked(theirs) => break theirs.map_err(cannot)?,
                 // Both have found it.
                 Dispute::Raised(_) => {}
-                other => return Err(PairError::Bug(format!("an opinion was due, not {other:?}"))),
+                other => return Err(PairError::Bug(format!("a look was due, not {other:?}"))),
             }
         };
         let [a, b] = judge_programs(&host(&own), &theirs).map_err(|why| cannot(why.into()))?;
@@ -226,14 +226,14 @@ impl Parties<'_> {
         Ok(())
     }
 
-    /// Secondary: gives its opinion, and does as the primary says.
+    /// Secondary: tells what it has found, and does as the primary says.
     pub(crate) fn follow(&self, event: u64) -> Result<Erred, PairError> {
         let looked = self.site.halt(event).and_then(|()| self.site.look(event));
-        let (opinion, again) = match looked {
+        let (found, again) = match looked {
             Ok((look, again)) => (Ok(host(&look)), again),
             Err(why) => (Err(why), None),
         };
-        self.say(&Dispute::Opinion(opinion))?;
+        self.say(&Dispute::Looked(found))?;
         let Dispute::Settle { mend, rewind } = self.hear(event)? else {
             return Err(PairError::Bug("an end was due".into()));
         };

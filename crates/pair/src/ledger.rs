@@ -1,6 +1,6 @@
 //! Ledger: a 128-bit digest of every page of every protected file, on another device than the files.
 //!
-//! The ledger is the third opinion when the disks of the two sites give different bytes. Each site
+//! The ledger decides when the disks of the two sites give different bytes. Each site
 //! keeps one. In memory it is a table of files; on disk it is a journal of records, each with a
 //! CRC32C, that is written anew when the ledger is opened, and when it has grown.
 //!

@@ -90,15 +90,9 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(options),
         Command::DemoHost(host) => demo::host(host),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                *shell,
-                &mut Cli::command(),
-                "steadfast-pair",
-                &mut std::io::stdout(),
-            );
-            Ok(0)
+            print(Ok(steadfast_manual::completions(*shell, Cli::command())))
         }
-        Command::Man => man(),
+        Command::Man => print(steadfast_manual::page_with_verbs(&Cli::command())),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -109,34 +103,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// The page of the command, with a section for each of its verbs.
-fn man() -> Result<u8, PairError> {
+/// Prints what is made from the definition of the flags.
+fn print(text: std::io::Result<String>) -> Result<u8, PairError> {
     use std::io::Write as _;
-    let mut page = Vec::new();
-    let command = Cli::command();
-    let rendered = (|| {
-        let whole = clap_mangen::Man::new(command.clone());
-        whole.render_title(&mut page)?;
-        whole.render_name_section(&mut page)?;
-        whole.render_synopsis_section(&mut page)?;
-        whole.render_description_section(&mut page)?;
-        whole.render_options_section(&mut page)?;
-        // No list of the verbs: it would name a page of each, and each is a section here.
-        for verb in command
-            .get_subcommands()
-            .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-        {
-            writeln!(page, ".SH \"{}\"", verb.get_name().to_uppercase())?;
-            let verb = clap_mangen::Man::new(verb.clone().disable_help_flag(true));
-            verb.render_description_section(&mut page)?;
-            verb.render_options_section(&mut page)?;
-        }
-        std::io::stdout().write_all(&page)
-    })();
-    rendered.map(|()| 0).map_err(|source| PairError::Kernel {
-        part: "standard output",
-        source,
-    })
+    text.and_then(|text| std::io::stdout().write_all(text.as_bytes()))
+        .map(|()| 0)
+        .map_err(|source| PairError::Kernel {
+            part: "standard output",
+            source,
+        })
 }
 
 /// Executes this command again with the environment that the program is to have: both sites then lay out

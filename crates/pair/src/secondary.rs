@@ -562,9 +562,9 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// The primary has asked for this site's opinion about an event, and decides.
+    /// The primary has asked what this site has at an event, and decides.
     fn take_part(&self, parties: &Parties<'_>, said: Dispute) -> Result<(), PairError> {
-        let Dispute::Opine(event) = said else {
+        let Dispute::Look(event) = said else {
             return Ok(());
         };
         self.board.set(State::Arbitrating);

@@ -37,6 +37,8 @@ pub(crate) const AGENT_END: u64 = SHARED + (4 << 40);
 pub(crate) const DOMAIN: u64 = SHARED + (1 << 35);
 /// Commands to the keeper.
 pub(crate) const KEEPER: usize = 11;
+/// In the word of those who sleep: the launcher, until a replica comes to an event.
+pub(crate) const LAUNCHER_RESTS: u32 = 1 << 31;
 /// Room of `struct sf_traps`.
 pub(crate) const TRAPS_MAX: usize = 255;
 /// Place of rip in `struct sf_regs`.

@@ -137,6 +137,14 @@ impl Group {
         futex::wait(self.memory.u32(at!(launcher_bell)), seen, limit);
     }
 
+    /// Sleeps as well until a replica comes to an event.
+    pub(crate) fn rest(&self, seen: u32, limit: Duration) {
+        let sleepers = self.memory.u32(at!(wait sleepers));
+        sleepers.fetch_or(abi::LAUNCHER_RESTS, Ordering::SeqCst);
+        self.sleep(seen, limit);
+        sleepers.fetch_and(!abi::LAUNCHER_RESTS, Ordering::SeqCst);
+    }
+
     pub(crate) fn bell(&self) -> u32 {
         self.get32(at!(launcher_bell))
     }

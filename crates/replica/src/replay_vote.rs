@@ -122,7 +122,7 @@ impl Supervisor<'_> {
     fn wait_for_reruns(&self, reruns: &Reruns, late_ns: Option<u64>) -> bool {
         // As long as the run since the snapshot took, and as much again, and a second.
         let limit = Duration::from_secs(3) + self.started.elapsed() * 2;
-        // Who has died on the way gives no opinion, and is not waited for: seen for a while, since the
+        // Who has died on the way has no vote, and is not waited for: seen for a while, since the
         // kernel's list of children is no snapshot (proc_tid_children(5)).
         let mut short: Option<Instant> = None;
         let (mut since, mut late) = (HashMap::new(), false);

@@ -7,8 +7,8 @@
 //! Invariants
 //!  1. Everything here is a pure function of its inputs: no clock, no file, no network, no
 //!     environment, no unsafe. The same results give the same bytes.
-//!  2. No protection is known by name: outcomes are the shared words, groups are whatever the
-//!     campaign calls them.
+//!  2. Statistics know no protection by name: outcomes are the shared words, groups are whatever the
+//!     campaign calls them. [`published`] alone has the names of the parts.
 //!  3. A rate never stands alone: it has an interval, and a zero has its upper bound.
 //!
 //! Not covered: reading a campaign from disk, and looking up symbols, lines and instructions.

@@ -5,7 +5,7 @@
 //! on stderr when there is something to say.
 //!
 //! Invariants
-//!  1. This is the only crate that prints.
+//!  1. No crate below it prints. `kv`, `pair` and `host` are commands of their own.
 //!  2. Between the program's first instruction and its last, nothing is written to its streams.
 //!     When replicas agreed and nobody asked, nothing is written at all.
 //!  3. The program's status passes through untouched, its death by a signal is died again, and

@@ -11,9 +11,7 @@ use crate::report::Console;
 
 /// Prints the completions of a shell.
 pub(crate) fn completions(console: &mut Console<'_>, shell: clap_complete::Shell) -> Exit {
-    let mut out = Vec::new();
-    clap_complete::generate(shell, &mut cli::definition(), "steadfast", &mut out);
-    console.result(&String::from_utf8_lossy(&out));
+    console.result(&steadfast_manual::completions(shell, cli::definition()));
     Exit::Status(0)
 }
 
@@ -239,7 +237,19 @@ fn see_also(page: Option<&str>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::render;
+    use std::path::Path;
+
+    use super::{cli, render};
+
+    #[test]
+    fn the_reference_of_flags_is_that_of_the_code() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/flags.md");
+        let text = steadfast_manual::reference(cli::definition());
+        assert!(
+            steadfast_manual::is_current(&page, &text).unwrap(),
+            "fix: make docs"
+        );
+    }
 
     #[test]
     fn the_manual_has_statements_of_policies_and_flags_of_the_compiler() {

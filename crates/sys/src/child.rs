@@ -631,7 +631,7 @@ pub fn survivor(after: impl FnOnce()) -> io::Result<i32> {
 ///
 /// # Errors
 /// As fork(2).
-pub fn twin(life: impl FnOnce()) -> io::Result<i32> {
+pub fn forked(life: impl FnOnce()) -> io::Result<i32> {
     // SAFETY: the child runs `life`, which the caller keeps to memory and system calls, and exits.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),

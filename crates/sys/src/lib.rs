@@ -1,6 +1,6 @@
-//! The operating system behind safe types: nearly all unsafe code of the product is here.
+//! The operating system behind safe types: three fifths of the unsafe Rust is here (ARCHITECTURE.md says where the rest is).
 //!
-//! Each module wraps one facility of Linux and knows no protection by name.
+//! Each module wraps one facility of Linux.
 //!
 //! Invariants
 //!  1. A value's type says what state a process is in: [`ptrace::Stopped`] can be read and
@@ -22,7 +22,6 @@ pub mod manager;
 pub mod memory;
 mod neighbour;
 mod netlink;
-pub mod notify;
 pub mod pad;
 pub mod pagemap;
 pub mod pidfd;
@@ -30,7 +29,6 @@ pub mod procfs;
 pub mod ptrace;
 pub mod publish;
 pub mod random;
-pub mod sandbox;
 pub mod shared;
 pub mod signals;
 pub mod step;

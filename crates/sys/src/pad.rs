@@ -102,8 +102,6 @@ static GENERATED: Ranges<256> = Ranges::new();
 static HOST: Ranges<512> = Ranges::new();
 static PAD: AtomicU64 = AtomicU64::new(0);
 static DIVERTED: AtomicUsize = AtomicUsize::new(0);
-/// How often the instruction at the pad was executed after all.
-static LANDED: AtomicUsize = AtomicUsize::new(0);
 /// Signals of the hardware for which a runtime has handlers.
 const RUNTIME: [i32; 3] = [libc::SIGILL, libc::SIGSEGV, libc::SIGFPE];
 /// The handlers that these had before; 0 where there was none that takes three arguments.
@@ -209,12 +207,6 @@ pub fn diverted() -> usize {
     DIVERTED.load(Ordering::Relaxed)
 }
 
-/// How often the instruction at the pad was executed after all, which costs a second signal.
-#[must_use]
-pub fn landed() -> usize {
-    LANDED.load(Ordering::Relaxed)
-}
-
 /// Sets the address of the trap that the runtime knows.
 pub fn set_pad(at: u64) {
     PAD.store(at, Ordering::Release);
@@ -317,7 +309,6 @@ unsafe fn divert(signal: i32, info: *const libc::siginfo_t, context: *mut libc::
     let rip = register(context, libc::REG_RIP);
     // The pad's own trap belongs to the runtime.
     if rip == pad {
-        LANDED.fetch_add(1, Ordering::Relaxed);
         return false;
     }
     if !GENERATED.contains(rip) && HOST.contains(rip) {

@@ -301,7 +301,8 @@ const HELD_MAX: usize = 32;
 
 impl Stopped {
     /// A traced thread of which a wait has just said that it stands.
-    pub(crate) fn standing(pid: i32) -> Self {
+    #[must_use]
+    pub fn standing(pid: i32) -> Self {
         Self {
             pid,
             memory: None,

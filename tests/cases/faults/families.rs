@@ -9,16 +9,64 @@ pub(super) struct Family {
     target: fn() -> Result<Target, String>,
 }
 
-/// How a family is protected: replicas, whether a difference stops, who is struck.
-pub(super) const WAYS: &[(&str, u8, bool, &str)] = &[
-    ("leader_of_2", 2, false, "leader"),
-    ("follower_of_2", 2, false, "follower"),
-    ("leader_of_3", 3, false, "leader"),
-    ("follower_of_3", 3, false, "2"),
-    ("last_of_5", 5, false, "4"),
-    ("leader_of_2_stops", 2, true, "leader"),
-    ("follower_of_2_stops", 2, true, "follower"),
-    ("follower_of_3_stops", 3, true, "1"),
+/// How a family is protected.
+struct Way {
+    name: &'static str,
+    replicas: u8,
+    /// Whether a difference stops the run.
+    stops: bool,
+    struck: &'static str,
+}
+
+const WAYS: &[Way] = &[
+    Way {
+        name: "leader_of_2",
+        replicas: 2,
+        stops: false,
+        struck: "leader",
+    },
+    Way {
+        name: "follower_of_2",
+        replicas: 2,
+        stops: false,
+        struck: "follower",
+    },
+    Way {
+        name: "leader_of_3",
+        replicas: 3,
+        stops: false,
+        struck: "leader",
+    },
+    Way {
+        name: "follower_of_3",
+        replicas: 3,
+        stops: false,
+        struck: "2",
+    },
+    Way {
+        name: "last_of_5",
+        replicas: 5,
+        stops: false,
+        struck: "4",
+    },
+    Way {
+        name: "leader_of_2_stops",
+        replicas: 2,
+        stops: true,
+        struck: "leader",
+    },
+    Way {
+        name: "follower_of_2_stops",
+        replicas: 2,
+        stops: true,
+        struck: "follower",
+    },
+    Way {
+        name: "follower_of_3_stops",
+        replicas: 3,
+        stops: true,
+        struck: "1",
+    },
 ];
 
 pub(super) const fn family(
@@ -152,14 +200,15 @@ pub(super) fn families() -> Vec<Trial> {
             trials.push(fault.trial(family.target));
         };
         fault("alone", 1, false, "", After::Unprotected);
-        for (column, &(way, replicas, stop, who)) in WAYS.iter().enumerate() {
+        for (column, way) in WAYS.iter().enumerate() {
             if sampled(row, column) {
-                let after = if stop {
+                let after = if way.stops {
                     After::Detected
                 } else {
                     After::Corrected
                 };
-                fault(way, replicas, stop, &format!("replica={who} "), after);
+                let who = format!("replica={} ", way.struck);
+                fault(way.name, way.replicas, way.stops, &who, after);
             }
         }
     }

@@ -265,9 +265,9 @@ impl Fault {
             }
             After::Unprotected => match output_difference(bare, run) {
                 Some(_) => Ok(()),
-                None => Err(
-                    "the fault changed nothing, so its protected twin proves nothing".to_owned(),
-                ),
+                None => {
+                    Err("the fault changed nothing, so the protected run proves nothing".to_owned())
+                }
             },
         }
     }

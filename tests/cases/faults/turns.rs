@@ -5,9 +5,24 @@
 
 use super::*;
 
-/// A leader and a follower, in groups of two and of three; of each structure half of the four is taken, one with two replicas and one
-/// with three.
-const VICTIMS: [(usize, u8, u8); 4] = [(0, 2, 0), (1, 2, 1), (0, 3, 0), (1, 3, 2)];
+/// Who is struck: of each structure half of these are taken, one with two replicas and one with three.
+struct Victim {
+    replica: u8,
+    of: u8,
+}
+
+const VICTIMS: [Victim; 4] = [
+    Victim { replica: 0, of: 2 },
+    Victim { replica: 1, of: 2 },
+    Victim { replica: 0, of: 3 },
+    Victim { replica: 2, of: 3 },
+];
+
+impl Victim {
+    fn leads(&self) -> bool {
+        self.replica == 0
+    }
+}
 
 type Program = fn() -> Result<Target, String>;
 
@@ -24,18 +39,22 @@ impl Word {
     fn trials(self, row: usize, program: Program) -> impl Iterator<Item = Trial> {
         VICTIMS
             .into_iter()
-            .filter(move |&(role, replicas, _)| paired(row, role, usize::from(replicas)))
-            .map(move |(role, replicas, victim)| {
-                let whose = if role == 0 { "leader" } else { "follower" };
+            .filter(move |victim| {
+                let role = usize::from(!victim.leads());
+                paired(row, role, usize::from(victim.of))
+            })
+            .map(move |victim| {
+                let Victim { replica, of } = victim;
+                let whose = if victim.leads() { "leader" } else { "follower" };
                 // `served` in the page of the domain (struct domain): a word for each index, behind the next ticket.
-                let served = DOMAIN + 8 * (1 + u64::from(victim));
+                let served = DOMAIN + 8 * (1 + u64::from(replica));
                 let place = self.place.replace("SERVED", &format!("{served:#x}"));
                 Fault {
-                    name: format!("turns::{}_of_{whose}_of_{replicas}", self.name),
-                    replicas,
+                    name: format!("turns::{}_of_{whose}_of_{of}", self.name),
+                    replicas: of,
                     stop: false,
-                    flip: format!("replica={victim} {place}"),
-                    after: if replicas == 2 { self.of_2 } else { self.of_3 },
+                    flip: format!("replica={replica} {place}"),
+                    after: if of == 2 { self.of_2 } else { self.of_3 },
                 }
                 .trial(program)
             })

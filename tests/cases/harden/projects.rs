@@ -13,11 +13,10 @@ use crate::trial::Trial;
 fn a_missing_piece() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-missing");
     let object = dir.join("x.o");
-    std::fs::write(dir.join("x.c"), "int x;\n")?;
     let ran = compiler(true, false)
         .env("STEADFAST_HARDEN", &dir)
         .arg("-c")
-        .arg(dir.join("x.c"))
+        .arg(workspace().join("cc/tests/programs/probes/main.c"))
         .arg("-o")
         .arg(&object)
         .output()?;

@@ -808,7 +808,7 @@ static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
 		again.a[i] = a[i];
 	again.a[4] = -1ull;
 	if (!*(const u64 *)(at + shared) || sf_with_own_table(map_by_name) < 0 || again.a[4] == -1ull)
-		return -1; /* this opinion is none: the next claim is spoilt */
+		return -1; /* it has no vote: the next claim is spoilt */
 	return again.ret;
 }
 

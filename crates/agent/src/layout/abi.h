@@ -32,7 +32,7 @@
 #define SF_HAND_MAX 8u
 #define SF_SIGINFO_WORDS 16u /* siginfo_t */
 #define SF_FAULTS_MAX 64u
-#define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that give further opinions */
+#define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that vote as well */
 #define SF_RING 64u      /* claims kept per slot: how far the leader may run ahead */
 #define SF_RESULTS_MAX 65536u
 #define SF_RESULTS_SOFT 8192u /* where nothing is retained: half of a small second-level cache */
@@ -65,6 +65,7 @@
 #define SF_REFS (SF_SHARED + (2ull << 40))
 #define SF_WINDOWS (SF_REFS + (1ull << 40))
 #define SF_OWN_END (SF_WINDOWS + (1ull << 40))
+#define SF_LAUNCHER_RESTS (1u << 31) /* in `sleepers`: the launcher sleeps until a replica comes to an event */
 #define SF_KEEPER_SLOT 11u /* commands to the keeper; never votes */
 
 /* Two replicas keep this much before they take a new snapshot and drop it, whatever that
@@ -443,12 +444,12 @@ struct sf_group {
 	uint64_t base;       /* index of the first result in the log, as the leader sees it */
 	uint64_t wrote_before; /* bytes the leader's writes had moved before the one in flight */
 	uint64_t wrote_seq;    /* the event of that one */
-	uint64_t rerun_until; /* event at which re-runs stop and give their opinion */
+	uint64_t rerun_until; /* event at which re-runs stop and vote */
 	uint64_t snapshot_seq; /* first event after the newest snapshot, 0: none */
 	uint32_t snapshot_broken; /* a call since then cannot be repeated: events since, from 1 */
 	uint32_t epoch_permille;
 	uint64_t epoch_tsc;  /* ticks between memory checks; 0: never */
-	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell */
+	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell; SF_LAUNCHER_RESTS */
 	uint32_t affinity_bytes;
 	uint8_t affinity[256]; /* the mask the program sees */
 	uint8_t allowed[256];  /* the mask it was started with */

@@ -3,7 +3,7 @@
  * At an event that the leader chooses, all replicas digest their writable memory and vote on
  * it like on any other event. What they agree on is a good state: the last follower, or each site of a pair, then
  * leaves a copy of itself behind as the snapshot, and the log before it is dropped. A copy of
- * that copy, run against the log since, gives a further opinion when two replicas disagree.
+ * that copy, run against the log since, gives a further vote when two replicas disagree.
  *
  * The digest is a sum over pages, each mixed with its address; pages of zeros count as
  * absent, since whether the kernel has backed an untouched page is not the program's doing.
@@ -514,7 +514,7 @@ static void sleep_as_snapshot(u32 slot)
 				sf_arm();
 				sf_shared_undo();
 				if (!still_agreed())
-					sf_stand(); /* gives no opinion, and waits to be told to go */
+					sf_stand(); /* does not vote, and waits to be told to go */
 				store(&G->slot[as].phase, SF_P_RUNNING);
 				return;
 			}

@@ -420,19 +420,15 @@ static void copy_span(void *v)
 	struct span *s = v;
 	memcpy(s->to, s->from, s->n);
 }
-static int get(void *to, u64 from, u64 n)
+static int user_get(void *to, u64 from, u64 n)
 {
 	struct span s = { to, (void *)from, n };
 	return user(copy_span, &s);
 }
-static int put(u64 to, const void *from, u64 n)
+int sf_user_put(u64 to, const void *from, u64 n)
 {
 	struct span s = { (void *)to, from, n };
 	return user(copy_span, &s);
-}
-int sf_user_put(u64 to, const void *from, u64 n)
-{
-	return put(to, from, n);
 }
 
 s64 sf_sigaction(const u64 a[6])
@@ -441,7 +437,7 @@ s64 sf_sigaction(const u64 a[6])
 	struct sf_action n, old;
 	if (s < 1 || s > SF_SIGNALS || a[3] != 8 || (a[1] && (s == SIGKILL || s == SIGSTOP)))
 		return -EINVAL;
-	if (a[1] && get(&n, a[1], sizeof n))
+	if (a[1] && user_get(&n, a[1], sizeof n))
 		return -EFAULT;
 	old = app.action[s];
 	if (a[1]) {
@@ -450,7 +446,7 @@ s64 sf_sigaction(const u64 a[6])
 		tell_action(s, &n); /* first, so that what stops or ignores is never taken in hand */
 		app.action[s] = n;
 	}
-	if (a[2] && put(a[2], &old, sizeof old))
+	if (a[2] && sf_user_put(a[2], &old, sizeof old))
 		return -EFAULT;
 	return 0;
 }
@@ -461,7 +457,7 @@ s64 sf_sigprocmask(const u64 a[6])
 	if (a[3] != 8)
 		return -EINVAL;
 	if (a[1]) {
-		if (get(&n, a[1], 8))
+		if (user_get(&n, a[1], 8))
 			return -EFAULT;
 		n &= ~UNBLOCKABLE;
 		switch ((s32)a[0]) {
@@ -473,7 +469,7 @@ s64 sf_sigprocmask(const u64 a[6])
 		if (app.mask != old && me.slot == 0)
 			sf_kernel_mask();
 	}
-	if (a[2] && put(a[2], &old, 8))
+	if (a[2] && sf_user_put(a[2], &old, 8))
 		return -EFAULT;
 	return 0;
 }
@@ -495,7 +491,7 @@ s64 sf_sigaltstack(const u64 a[6])
 	if (on_altstack(me.regs->rsp))
 		old.flags |= SS_ONSTACK;
 	if (a[0]) {
-		if (get(&n, a[0], sizeof n))
+		if (user_get(&n, a[0], sizeof n))
 			return -EFAULT;
 		u32 mode = n.flags & ~SS_AUTODISARM;
 		if (on_altstack(me.regs->rsp))
@@ -513,7 +509,7 @@ s64 sf_sigaltstack(const u64 a[6])
 			app.alt_flags = n.flags & SS_AUTODISARM;
 		}
 	}
-	if (a[1] && put(a[1], &old, sizeof old))
+	if (a[1] && sf_user_put(a[1], &old, sizeof old))
 		return -EFAULT;
 	return 0;
 }
@@ -529,12 +525,12 @@ void sf_before_wait(const struct sf_call *c, u32 nr, const u64 a[6])
 			at = a[3];
 		else if (nr == NR_epoll_pwait || nr == NR_epoll_pwait2)
 			at = a[4];
-		else if (nr == NR_pselect6 && a[5] && get(&at, a[5], 8))
+		else if (nr == NR_pselect6 && a[5] && user_get(&at, a[5], 8))
 			at = 0;
 		break;
 	default: return;
 	}
-	if (!at || get(&m, at, 8))
+	if (!at || user_get(&m, at, 8))
 		return;
 	app.wait_mask = m & ~UNBLOCKABLE;
 	app.has_wait_mask = 1;
@@ -809,9 +805,9 @@ static void restore_sender(struct sf_siginfo *i)
 void sf_signal_taken(u64 at)
 {
 	struct sf_siginfo i;
-	if (at && get(&i, at, sizeof i) == 0) {
+	if (at && user_get(&i, at, sizeof i) == 0) {
 		restore_sender(&i);
-		put(at, &i, sizeof i);
+		sf_user_put(at, &i, sizeof i);
 	}
 }
 
@@ -863,7 +859,7 @@ void sf_signals_read(u64 fd, u64 at, u64 bytes)
 		if (!known && !is_signalfd(fd))
 			return;
 		known = 1;
-		put(at, &i, sizeof i);
+		sf_user_put(at, &i, sizeof i);
 	}
 }
 
@@ -874,9 +870,9 @@ void sf_signals_held(u64 at)
 	u64 m = app.threads ? sf_thread_now()->pending & app.mask : 0, set;
 	for (u32 i = 0; i < me.pending_n; i++)
 		m |= BIT(me.pending[i].signo) & FAULTS & app.mask;
-	if (m && get(&set, at, sizeof set) == 0) {
+	if (m && user_get(&set, at, sizeof set) == 0) {
 		set |= m;
-		put(at, &set, sizeof set);
+		sf_user_put(at, &set, sizeof set);
 	}
 }
 
@@ -1210,11 +1206,11 @@ static int on_entropy_trap(int s, const struct sf_siginfo *info, struct sigconte
 		}
 	} else if (s == SIGSEGV && me.tsc_traps) {
 		u8 code[3] = { 0, 0, 0 };
-		if (get(code, at, 2) == 0 && code[0] == 0x0f && code[1] == 0x31)
+		if (user_get(code, at, 2) == 0 && code[0] == 0x0f && code[1] == 0x31)
 			next = at + 2, desc = SF_I_RDTSC;
 		else if (code[0] == 0x0f && code[1] == 0xa2)
 			next = at + 2, desc = SF_I_CPUID;
-		else if (get(code, at, 3) == 0 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xf9)
+		else if (user_get(code, at, 3) == 0 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xf9)
 			next = at + 3, desc = SF_I_RDTSCP;
 	}
 	if (!next)

@@ -29,6 +29,9 @@
  * of a lost ring, which the fence below already makes all but impossible. Longer than the tenth of a second for which many
  * servers sleep: a wake for nothing costs some 100 µs. */
 static const s64 sleep_limit[2] = { 0, 150 * 1000 * 1000 };
+/* Where nobody has rung for a second or so nobody is in a hurry. */
+static const s64 rest_limit[2] = { 1, 0 };
+#define RESTS_AFTER 8 /* sleeps */
 
 static u32 claim_crc(const struct sf_claim_record *a)
 {
@@ -63,9 +66,24 @@ static u32 result_crc(const struct sf_result *r)
 	return (u32)c;
 }
 
+static void ring_launcher(void)
+{
+	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+	sys3(SYS_futex, &G->launcher_bell, FUTEX_WAKE, 1);
+}
+
+static COLD void end_rest(void)
+{
+	if (__atomic_fetch_and(&G->sleepers, ~SF_LAUNCHER_RESTS, __ATOMIC_SEQ_CST) & SF_LAUNCHER_RESTS)
+		ring_launcher();
+}
+
 static void ring(u32 slots)
 {
-	u32 asleep = load(&G->sleepers) & slots & ~(1u << me.slot);
+	u32 asleep = load(&G->sleepers) & (slots | SF_LAUNCHER_RESTS) & ~(1u << me.slot);
+	if (unlikely(asleep & SF_LAUNCHER_RESTS))
+		end_rest();
+	asleep &= slots;
 	while (unlikely(asleep)) {
 		u32 s = __builtin_ctz(asleep);
 		asleep &= asleep - 1;
@@ -77,12 +95,6 @@ void sf_wake(u32 slot)
 {
 	__atomic_fetch_add(&G->slot[slot].bell, 1, __ATOMIC_SEQ_CST);
 	sys3(SYS_futex, &G->slot[slot].bell, FUTEX_WAKE, 1);
-}
-
-static void ring_launcher(void)
-{
-	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
-	sys3(SYS_futex, &G->launcher_bell, FUTEX_WAKE, 1);
 }
 
 /* Must this replica stop at event seq? It first has to reach the event in dispute. */
@@ -119,7 +131,7 @@ static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u32 owner
 		if (holds(word, want, how))
 			return 1;
 	u64 start = sf_tsc();
-	u32 yields = G->yields;
+	u32 yields = G->yields, sleeps = 0;
 	for (;;) {
 		do {
 			if (holds(word, want, how))
@@ -148,7 +160,7 @@ static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u32 owner
 		}
 		if (!ok) {
 			own->sleeping = 1;
-			sys4(SYS_futex, &own->bell, FUTEX_WAIT, bell, sleep_limit);
+			sys4(SYS_futex, &own->bell, FUTEX_WAIT, bell, sleeps++ < RESTS_AFTER ? sleep_limit : rest_limit);
 			own->sleeping = 0;
 		}
 		__atomic_fetch_and(&G->sleepers, ~(1u << me.slot), __ATOMIC_SEQ_CST);

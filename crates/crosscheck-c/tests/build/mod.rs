@@ -1,8 +1,7 @@
 //! Compiles C++ against the headers and the library of this crate.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 
 /// One compiler at a time: tests share two cores, and the same program is wanted by several of them.
@@ -78,24 +77,13 @@ pub(crate) fn compiled_with(source: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// What the compiler says of a type with these fields, of which `named` are protected; nothing if it takes it.
+/// What the compiler says of the type of `refused.cc` that is meant; nothing if it takes it.
 #[allow(dead_code, reason = "each test takes what it needs of this module")]
-pub(crate) fn refused(fields: &str, named: &str) -> Option<String> {
-    let source = format!(
-        "#include <functional>\n#include <steadfast/guarded.hpp>\nstruct A {{ {fields} STEADFAST_CRITICAL(A, {named}) }};\nsteadfast::Arena<A> all;\n"
-    );
-    let mut child = compiler()
-        .args(["-fsyntax-only", "-x", "c++", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+pub(crate) fn refused(meant: &str) -> Option<String> {
+    let done = compiler()
+        .args(["-fsyntax-only", &format!("-D{meant}")])
+        .arg(crate_dir().join("tests/refused.cc"))
+        .output()
         .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(source.as_bytes())
-        .unwrap();
-    let done = child.wait_with_output().unwrap();
     (!done.status.success()).then(|| String::from_utf8_lossy(&done.stderr).into_owned())
 }

@@ -82,7 +82,7 @@ pub(super) fn serve() -> Result<ExitCode, Told> {
     let shared = Shared::new(c"host-bench", PAGE).map_err(odd)?;
     let mut memory = vec![1_u8; PAGES * PAGE];
     let mut again = || {
-        child::twin(|| {
+        child::forked(|| {
             for page in memory.chunks_mut(PAGE) {
                 page[0] = page[0].wrapping_add(1);
             }

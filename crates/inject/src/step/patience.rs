@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use steadfast_sandbox::Ended;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::Waited;
-use steadfast_sys::sandbox::Ended;
 
 use crate::target::SetupError;
 

@@ -4,8 +4,8 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess};
 use steadfast_fault::{Bits, Change, Effect, Fault, Incident, Lasting, Moment, Register, Target};
+use steadfast_sandbox::Ended;
 use steadfast_sys::ptrace::{Stopped, TRAP_HWBKPT, Waited};
-use steadfast_sys::sandbox::Ended;
 
 use super::operands::{address_of, gpr, modified, operand_address, written};
 use super::patience::{Patience, ended, given_up, os};

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use steadfast_fault::{Effect, Fault, Module as Named, Moment, Scope, Target, Trigger};
+use steadfast_sandbox as sandbox;
 use steadfast_strike::Refusal;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::Stopped;
-use steadfast_sys::sandbox;
 
 use super::patience::{Patience, os};
 use super::struck::Struck;

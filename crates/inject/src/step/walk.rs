@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use steadfast_sandbox::{self as sandbox, Ended};
 use steadfast_sys::cpu;
 use steadfast_sys::ptrace::{Regs, Stopped, Waited};
-use steadfast_sys::sandbox::{self, Ended};
 
 use super::patience::{ended, given_up, os};
 use crate::target::{Bench, Ran, SetupError, Started, entry};

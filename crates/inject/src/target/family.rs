@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use steadfast_fault::ThreadPath;
-use steadfast_sys::sandbox;
+use steadfast_sandbox as sandbox;
 use steadfast_sys::shared::Shared;
 
 use crate::payload;

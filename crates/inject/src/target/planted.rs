@@ -3,10 +3,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use steadfast_sandbox::{self as sandbox, Ended};
 use steadfast_strike::record;
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::Stopped;
-use steadfast_sys::sandbox::{self, Ended};
 
 use super::family::{Births, Family};
 use super::{Bench, Hit, Planted, Ran, SHARED_FD, SetupError, Started, os, ran, run_to};

@@ -19,9 +19,9 @@ pub(crate) fn order(test: &str, name: &str, user: u32) -> Order {
     order
 }
 
-/// Makes a guest of tests/guests the target, built beside the order's other files.
+/// Makes a guest of guests/inject the target, built beside the order's other files.
 pub(crate) fn guest(order: &mut Order, name: &str, flags: &[&str]) {
-    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests");
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/inject");
     let source = ["c", "S"]
         .map(|kind| guests.join(name).with_extension(kind))
         .into_iter()

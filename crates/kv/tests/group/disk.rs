@@ -314,9 +314,9 @@ fn a_directory_that_is_not_this_replicas_is_refused() {
     hosts.wait("the directory is taken", || {
         hosts.data(0).join("replica").exists()
     });
-    let mut twin = hosts.command(1);
-    twin.arg("--data").arg(hosts.data(0));
-    let (code, why) = said(twin);
+    let mut second = hosts.command(1);
+    second.arg("--data").arg(hosts.data(0));
+    let (code, why) = said(second);
     assert_eq!(code, Some(121));
     assert!(why.contains("one process for a directory"), "{why}");
     hosts.end(0, "-KILL");

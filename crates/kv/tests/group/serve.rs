@@ -313,15 +313,15 @@ fn replicas_started_one_by_one_found_a_group_and_a_host_that_comes_back_is_let_i
     }
 
     // A second process for a place that is taken changes nothing.
-    let mut twin = hosts.command(0);
+    let mut second = hosts.command(0);
     let (bind, listen, http) = (free().to_string(), free().to_string(), free().to_string());
-    twin.args(["--bind", &bind, "--http", &http, "--listen", &listen]);
-    let twin = remade(&twin, &["--http", "--listen"]).output().unwrap();
-    assert_eq!(twin.status.code(), Some(121));
+    second.args(["--bind", &bind, "--http", &http, "--listen", &listen]);
+    let second = remade(&second, &["--http", "--listen"]).output().unwrap();
+    assert_eq!(second.status.code(), Some(121));
     assert!(
-        text(&twin.stderr).contains("replica 0 of the group runs at"),
+        text(&second.stderr).contains("replica 0 of the group runs at"),
         "{}",
-        text(&twin.stderr)
+        text(&second.stderr)
     );
     assert_eq!(hosts.connect(0).get("c"), "three");
 

@@ -229,6 +229,11 @@ fn a_number_that_one_replica_alone_has_used_is_used_again() {
     (0..3).for_each(|replica| hosts.wait_ready(replica));
     let mut line = hosts.connect(2);
     line.set("a", "old");
+    // Two have executed it before it is answered: the third may not have had it yet, and a strike would hit that entry there.
+    hosts.wait("all have executed the same entries", || {
+        let executed = [0, 1, 2].map(|replica| hosts.status(replica)["executed"].as_u64());
+        executed.iter().all(|each| *each == executed[0])
+    });
     // The same bit at two of them: both execute nothing, and outvote the one that has executed its own entry.
     for replica in [0, 1] {
         struck(&hosts, replica, "queue=log bit=200");

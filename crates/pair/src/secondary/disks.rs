@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use steadfast_replica::site::{Part, Question};
 
 use super::Pair;
-use crate::arbiter::{Opinions, Verdict, judge};
+use crate::arbiter::{Evidence, Verdict, judge};
 use crate::asks::{ANSWER, Silence};
 use crate::board::State;
 use crate::crew::Strand;
@@ -350,7 +350,7 @@ impl Pair<'_> {
             .expect("no panic under it")
             .ledger
             .accepted(at.file.expect("protected"), page);
-        let opinions = Opinions {
+        let evidence = Evidence {
             primary: page_digest(&theirs),
             secondary: page_digest(&own),
             primary_ledger: ledger
@@ -366,10 +366,10 @@ impl Pair<'_> {
             path: &at.path,
             page,
         };
-        match judge(&opinions) {
+        match judge(&evidence) {
             Verdict::Equal => {
                 if how == Found::Scrub {
-                    self.mend_ledger(at, page, &opinions)?;
+                    self.mend_ledger(at, page, &evidence)?;
                 }
                 Ok(Vec::new())
             }
@@ -387,7 +387,7 @@ impl Pair<'_> {
                 Ok(vec![sighting.repaired('A', 'B', (&theirs, &own), true)])
             }
             Verdict::Undecided => {
-                let right = opinions
+                let right = evidence
                     .nowhere()
                     .filter(|_| chosen().proves())
                     .and_then(|digest| {
@@ -396,7 +396,7 @@ impl Pair<'_> {
                 let Some(right) = right else {
                     return Err(PairError::Stopped(format!(
                         "at event {seq} page {page} of {path} is different on A and B, and the ledgers do not tell which is right: {:032x} on A, {:032x} on B",
-                        opinions.primary, opinions.secondary
+                        evidence.primary, evidence.secondary
                     )));
                 };
                 let on_device = self.repair_own(at, page, (&own, &right))?;
@@ -436,10 +436,10 @@ impl Pair<'_> {
     }
 
     /// Both devices hold the same page. Where one ledger vouches for it and the other one does not, that one's memory was damaged.
-    fn mend_ledger(&mut self, at: &Where, page: u64, opinions: &Opinions) -> Result<(), PairError> {
-        let (path, digest) = (at.path.display().to_string(), opinions.primary);
+    fn mend_ledger(&mut self, at: &Where, page: u64, evidence: &Evidence) -> Result<(), PairError> {
+        let (path, digest) = (at.path.display().to_string(), evidence.primary);
         let vouches =
-            [&opinions.primary_ledger, &opinions.secondary_ledger].map(|it| it.contains(&digest));
+            [&evidence.primary_ledger, &evidence.secondary_ledger].map(|it| it.contains(&digest));
         let whose = match vouches {
             [true, true] => return Ok(()),
             [false, false] => {

@@ -41,14 +41,7 @@ fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
         }
     });
     let dir = seed("web");
-    let web = dir.join("web");
-    let built = Command::new("cc")
-        .args(["-O1", "-o"])
-        .arg(&web)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/web.c"))
-        .status()
-        .expect("cc is installed");
-    assert!(built.success());
+    let web = built(&dir, "web");
     let output = demo(&["--", web.to_str().expect("of these letters")]);
     let said =
         String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();

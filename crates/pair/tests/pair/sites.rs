@@ -48,7 +48,7 @@ pub(crate) fn seed(name: &str) -> PathBuf {
 /// A program of the tests, built into a directory.
 pub(crate) fn built(dir: &Path, name: &str) -> PathBuf {
     let program = dir.join(name);
-    let source = format!("{}/tests/pair/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let source = format!("{}/../../guests/pair/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let status = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .arg(&program)

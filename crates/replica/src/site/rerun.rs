@@ -145,7 +145,7 @@ impl Site {
         self.group().set64(at!(rerun_until), seq);
         self.group().clear_ring(RERUN);
         self.group().set32(at!(slot RERUN, phase), 0);
-        // No core of its own: it is another host that makes the opinion another one.
+        // No core of its own: the other host is what makes its vote another one.
         self.group()
             .command2(SNAPSHOT, cmd::RERUN, RERUN as u64, u64::MAX);
         let pid = self.group().obeyed(SNAPSHOT, ANSWER)?;

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use steadfast_sys::memory::Remote;
-use steadfast_sys::procfs;
+use steadfast_sys::{cpu, procfs};
 
 use crate::abi::{self, alarm, cmd, option, phase, seek};
 use crate::group::at;
@@ -128,8 +128,8 @@ pub(crate) struct Alignment {
     reach: Duration,
     /// The event before which the leader computes, and what it had burned when it was seen there first.
     computes: Option<(u64, u64)>,
-    /// What it had burned at the last look.
-    burned: u64,
+    /// CPU time of its process at the last look.
+    had_ns: u64,
     /// The event before which other threads had waited too long last, with the attempts since that were in vain.
     starves: Option<u64>,
     in_vain: u32,
@@ -197,7 +197,7 @@ impl Supervisor<'_> {
 
     /// Has the replicas meet if a thread has computed for a while without an event, and another one could go on, or a file
     /// that it may wait for has changed. Says when to look again at the latest.
-    pub(crate) fn look_for_a_waiting_thread(&mut self) -> Duration {
+    pub(crate) fn look_for_a_waiting_thread(&mut self, rests: bool) -> Duration {
         // What processes share is of one moment only where it is this one's turn at every index.
         let alone = self.group.get32(at!(threads)) < 2 && !self.shares_memory();
         if alone && self.group.get64(at!(settled)) == 0
@@ -213,6 +213,16 @@ impl Supervisor<'_> {
             self.alignment.computes = None;
             return SHARE;
         }
+        if rests {
+            return Duration::MAX;
+        }
+        let Some(has_ns) = cpu::process_time_ns(self.replicas[0].pid) else {
+            return Duration::MAX;
+        };
+        let had_ns = std::mem::replace(&mut self.alignment.had_ns, has_ns);
+        if (had_ns..had_ns + MOMENT_NS).contains(&has_ns) {
+            return WAITING;
+        }
         let Some(burned) = procfs::burned_ns(self.replicas[0].pid) else {
             return Duration::MAX;
         };
@@ -220,10 +230,6 @@ impl Supervisor<'_> {
             Some((at, since)) if at == place => since,
             _ => self.alignment.computes.insert((place, burned)).1,
         };
-        let before = std::mem::replace(&mut self.alignment.burned, burned);
-        if (before..before + MOMENT_NS).contains(&burned) {
-            return WAITING;
-        }
         let left = SHARE.saturating_sub(Duration::from_nanos(burned.saturating_sub(since)));
         if !left.is_zero() {
             return left.max(LOOK);

@@ -89,7 +89,7 @@ pub(crate) fn control_block_in(
             options |= option::USER_NS;
         }
     }
-    // With three or more replicas a majority is at hand; two need the log for a third opinion.
+    // With three or more replicas a majority is at hand; two need the log for a replay vote.
     let retain = plan.replicas == 2 && plan.on_mismatch == OnMismatch::Recover;
     if retain {
         options |= option::RETAIN;

@@ -163,7 +163,7 @@ impl Supervisor<'_> {
             .cast_signed();
         if signal == 0 || self.leader_end.is_some() {
             self.dying = None;
-            return WATCH;
+            return Duration::MAX;
         }
         let since = *self.dying.get_or_insert_with(Instant::now);
         if let Some(left) = LAST_EVENT.checked_sub(since.elapsed()) {

@@ -22,6 +22,7 @@
 //! | `exec` | the leader becomes another program |
 //! | `tree`, `ward`, `offspring` | programs that it starts, protected; whom they belong to |
 //! | `bare` | programs that it starts, unprotected |
+//! | `rest` | how seldom a group is looked at that nobody asks anything |
 //! | `cpu_limit` | how much of the limits a group takes |
 
 mod alignment;
@@ -36,6 +37,7 @@ mod offspring;
 pub(crate) mod recovery;
 mod refusal;
 mod requests;
+mod rest;
 mod start_up;
 mod telling;
 pub(crate) mod tree;
@@ -138,6 +140,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) exec: Becoming,
     pub(crate) alignment: Alignment,
     pub(crate) cpu_limit: CpuLimit,
+    stillness: rest::Stillness,
     /// Somebody has killed every replica: that is the program's end.
     pub(crate) killed: bool,
     /// Events of the programs that this one has taken the place of.
@@ -210,6 +213,7 @@ impl<'a> Supervisor<'a> {
             exec: Becoming::default(),
             alignment: Alignment::default(),
             cpu_limit: CpuLimit::default(),
+            stillness: rest::Stillness::default(),
             killed: false,
             past_events: 0,
             held_back: None,
@@ -412,8 +416,10 @@ impl<'a> Supervisor<'a> {
                 continue;
             }
             self.note_faults();
-            let mut until = WATCH;
-            if self.group.end() == end::RUNNING {
+            let running = self.group.end() == end::RUNNING;
+            let rest = if running { self.rests() } else { None };
+            let mut until = rest.unwrap_or(WATCH);
+            if running {
                 until = self
                     .look_at_the_limit()
                     .map_or(until, |left| until.min(left));
@@ -422,7 +428,7 @@ impl<'a> Supervisor<'a> {
                     self.look_for_the_dead();
                     self.look_for_the_hung();
                     until = until.min(self.look_for_a_waiting_signal());
-                    until = until.min(self.look_for_a_waiting_thread());
+                    until = until.min(self.look_for_a_waiting_thread(rest.is_some()));
                 }
                 if self.stop.is_some() {
                     return Ok(());
@@ -433,7 +439,10 @@ impl<'a> Supervisor<'a> {
                 until = bare::LOOK;
             }
             until = until.min(self.strike_by_the_clock());
-            self.group.sleep(seen, until);
+            match rest {
+                Some(_) => self.group.rest(seen, until),
+                None => self.group.sleep(seen, until),
+            }
             // What planning needed (a libc's symbols and instructions: 4 MiB) lies free by now.
             if self.group.bell() == seen && self.modules.rest() {
                 steadfast_sys::memory::trim();
@@ -583,7 +592,7 @@ impl<'a> Supervisor<'a> {
     /// Has those struck whose time has come; until the next one's.
     fn strike_by_the_clock(&mut self) -> Duration {
         if self.group.end() != end::RUNNING {
-            return WATCH;
+            return Duration::MAX;
         }
         let (concerned, next) = self.modules.flips.strike_by_the_clock(&self.group.memory);
         for (r, replica) in self.replicas.iter().enumerate() {
@@ -592,7 +601,7 @@ impl<'a> Supervisor<'a> {
                 child::kill(replica.pid, recovery::NUDGE);
             }
         }
-        next.map_or(WATCH, |next| next.max(Duration::from_micros(50)))
+        next.map_or(Duration::MAX, |next| next.max(Duration::from_micros(50)))
     }
 
     pub(crate) fn recovers(&self) -> bool {

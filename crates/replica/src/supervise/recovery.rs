@@ -22,7 +22,7 @@ use steadfast_contract::event::{
 use steadfast_contract::plan::StopReason;
 use steadfast_fault::ids::{EventIndex, GuestAddr, Site};
 use steadfast_sys::memory::Remote;
-use steadfast_sys::{child, procfs};
+use steadfast_sys::{child, cpu, procfs};
 
 use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at, core_id, id, ns};
@@ -59,6 +59,9 @@ pub(crate) struct Watch {
     repeats: u32,
     pub(crate) pace: Pace,
     looked: Option<Instant>,
+    /// The event and the CPU time of each at the last look, and looks since one that read more of them.
+    glance: Vec<(u64, u64)>,
+    glances: u32,
     /// Who hangs, or is in doubt, as it was found last.
     found: Option<Finding>,
     /// Who hangs by the alarm that was raised last.
@@ -82,6 +85,8 @@ pub(crate) struct Watch {
 /// Looks (every 100 ms) at which all have to wait for each other before that is a standstill: a
 /// hand-over takes microseconds, and milliseconds where cores are short.
 const STILL_LOOKS: u32 = 10;
+/// A tenth of the time between two looks.
+const GLANCE_NS: u64 = 10_000_000;
 /// CPU time between two looks below which a replica does not compute: a hundredth of it. Two wakings of who waits in the log take 0.04 ms.
 const MOMENT_NS: u64 = 1_000_000;
 /// The same for a replica that sleeps where no claim of it says so.
@@ -208,6 +213,9 @@ impl Supervisor<'_> {
             return;
         }
         self.watch.looked = Some(Instant::now());
+        if self.all_have_moved() {
+            return;
+        }
         let n = self.replicas.len();
         let place: Vec<u64> = (0..n).map(|r| self.group.get64(at!(own r, next))).collect();
         let mut looks = Vec::with_capacity(n);
@@ -234,6 +242,32 @@ impl Supervisor<'_> {
             Finding::Doubt { .. } => self.raise(alarm::REQUEST, 0),
         }
         self.watch.found = Some(found);
+    }
+
+    /// Whether every replica has come to events since the last look, and hardly computed: none of them hangs. What events need
+    /// is known from looks that read more, so each tenth does.
+    fn all_have_moved(&mut self) -> bool {
+        let now: Vec<_> = (0..self.replicas.len())
+            .map_while(|r| {
+                let used = cpu::process_time_ns(self.process_of(r))?;
+                Some((self.group.get64(at!(own r, next)), used))
+            })
+            .collect();
+        let before = std::mem::replace(&mut self.watch.glance, now);
+        let moved = before.len() == self.replicas.len()
+            && before.len() == self.watch.glance.len()
+            && before.iter().zip(&self.watch.glance).all(|(before, now)| {
+                now.0 > before.0 && now.1.saturating_sub(before.1) < GLANCE_NS
+            });
+        self.watch.glances = match moved {
+            true => (self.watch.glances + 1) % 10,
+            false => 0,
+        };
+        let moved = self.watch.glances > 0;
+        if moved {
+            self.watch.still_looks = 0;
+        }
+        moved
     }
 
     /// The event that a slot has come to last. One that has just been made stands before the event that its word names,
@@ -418,8 +452,8 @@ impl Supervisor<'_> {
                 .enumerate()
                 .filter(|(_, one)| one.is_none())
             {
-                // The others wait: a straggler may burn as much as twice the run so far, and a
-                // second more, before it is given up. Who is late already has only to pause.
+                // The others wait: a straggler may burn twice as much as in the run so far, at least a
+                // second, before it is given up. Who is late already has only to pause.
                 let now = procfs::burned_ns(self.process_of(r)).unwrap_or(0);
                 let late = matches!(&self.watch.found, Some(Finding::Doubt { late, .. }) if late.iter().any(|late| late.replica == r));
                 let limit_ns = if late {

@@ -19,7 +19,7 @@
 //! from the estimates (Newcombe 1998 for differences, Donner and Zou 2012 for ratios); the bounds
 //! that gates use divide α over the two exact ones and hold at any size.
 
-use super::interval::{Confidence, Interval, Tally};
+use super::interval::{Confidence, Interval};
 use super::shares::Shares;
 use super::special::ln_beta_reg;
 
@@ -141,29 +141,6 @@ pub fn difference(a: &Arm, b: &Arm, confidence: Confidence) -> Option<(f64, Inte
             high: value + (one.high - p1).hypot(p2 - two.low),
         },
     ))
-}
-
-/// How often chance alone makes two programs of equal rate differ this much or more: Fisher's
-/// exact test, two-sided, by summing what is no likelier than what was seen.
-///
-/// For shares of runs, before they are scaled: it says whether the rates differ, not the failures.
-#[must_use]
-pub fn fisher(a: Tally, b: Tally) -> f64 {
-    use statrs::function::factorial::ln_binomial;
-    let hits = a.hits + b.hits;
-    let chance = |k: u64| {
-        ln_binomial(a.runs, k) + ln_binomial(b.runs, hits - k) - ln_binomial(a.runs + b.runs, hits)
-    };
-    let seen = chance(a.hits);
-    // Equal chances differ in the last bits.
-    let slack = 1e-7;
-    let first = hits.saturating_sub(b.runs);
-    (first..=hits.min(a.runs))
-        .map(chance)
-        .filter(|&one| one <= seen + slack)
-        .map(f64::exp)
-        .sum::<f64>()
-        .min(1.0)
 }
 
 /// The chance that a binomial variable is at most `k`: for planning and tests.

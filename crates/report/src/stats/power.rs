@@ -4,9 +4,6 @@
 //! |---|---|
 //! | to claim < 1 % / < 0.1 % at 95 %, all clean and looked at after each | 339 / 3,402 |
 //! | to claim < 1 % / < 0.1 % / < 0.01 % at 95 %, all clean | 299 / 2,995 / 29,956 |
-//! | a rate to ± 1 % at 95 %, whatever it is | 9,604 |
-
-use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::compare::at_most;
 use super::interval::{Confidence, Tally};
@@ -89,36 +86,6 @@ pub fn hits_allowed(runs: u64, limit: f64, confidence: Confidence) -> Option<u64
     Some(yes)
 }
 
-/// Runs that bound an unknown rate to ± `margin`, drawn from `population` places without
-/// replacement (Leveugle, Calvez, Maistri and Vanhauwaert 2009), with p = 1/2 as the worst case.
-#[must_use]
-pub fn runs_for_margin(margin: f64, population: f64, confidence: Confidence) -> Option<u64> {
-    if !(margin > 0.0 && population >= 1.0) {
-        return None;
-    }
-    let t = confidence.z();
-    let runs = if population.is_finite() {
-        population / (1.0 + margin * margin * (population - 1.0) / (t * t * 0.25))
-    } else {
-        t * t * 0.25 / (margin * margin)
-    };
-    whole(runs)
-}
-
-/// Runs in each of two programs that tell rates `a` and `b` apart with the chance `power`,
-/// two-sided (Fleiss 1981, equation 3.14 without continuity correction).
-#[must_use]
-pub fn runs_to_tell_apart(a: f64, b: f64, power: f64, confidence: Confidence) -> Option<u64> {
-    if a == b || ![a, b].iter().all(|p| (0.0..=1.0).contains(p)) {
-        return None;
-    }
-    let mean = f64::midpoint(a, b);
-    let z_power = Normal::standard().inverse_cdf(power);
-    let spread = confidence.z() * (2.0 * mean * (1.0 - mean)).sqrt()
-        + z_power * (a * (1.0 - a) + b * (1.0 - b)).sqrt();
-    whole((spread / (a - b)).powi(2))
-}
-
 /// Hits that come to be expected, at the rate seen so far.
 #[expect(
     clippy::cast_possible_truncation,
@@ -127,17 +94,6 @@ pub fn runs_to_tell_apart(a: f64, b: f64, power: f64, confidence: Confidence) ->
 )]
 fn expected(rate: f64, runs: u64) -> u64 {
     ((rate * runs as f64).round().max(0.0) as u64).min(runs)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "checked against the range just before"
-)]
-fn whole(runs: f64) -> Option<u64> {
-    // Tables round 384.146 to 384 (Leveugle et al., table 1); a run more than the formula is
-    // asked for here, because a margin that is not kept is no margin.
-    (runs >= 0.0 && runs <= RUNS_MAX as f64).then_some(runs.ceil() as u64)
 }
 
 /// The smallest number of runs from which on a condition holds, found by doubling and halving.

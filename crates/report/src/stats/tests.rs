@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use super::compare::{self, Arm, at_most, fisher};
+use super::compare::{self, Arm, at_most};
 use super::interval::{Confidence, Interval, Tally};
 use super::sequential::{Decision, Sequential};
 use super::shares::{Share, Shares};
@@ -78,53 +78,6 @@ fn clean_runs_for_a_claim() {
     }
     assert_eq!(power::clean_runs(0.0, P95), None);
     assert_eq!(power::clean_runs(1.0, P95), None);
-}
-
-/// Leveugle et al., DATE 2009; rounded up here, where the table rounds to the nearest.
-#[test]
-fn sizes_for_a_margin() {
-    let p99 = Confidence::new(0.99).expect("a confidence");
-    for (margin, at_95, at_99) in [
-        (0.05, 385, 664),
-        (0.03, 1_068, 1_844),
-        (0.02, 2_401, 4_147),
-        (0.01, 9_604, 16_588),
-        (0.005, 38_415, 66_349),
-    ] {
-        assert_eq!(
-            power::runs_for_margin(margin, f64::INFINITY, P95),
-            Some(at_95)
-        );
-        assert_eq!(
-            power::runs_for_margin(margin, f64::INFINITY, p99),
-            Some(at_99)
-        );
-    }
-    // A small population needs fewer: all of a population of one.
-    assert_eq!(power::runs_for_margin(0.05, 1.0, P95), Some(1));
-    assert_eq!(power::runs_for_margin(0.05, 1_000.0, P95), Some(278));
-}
-
-/// Behrens et al. 2013, table 3: 31 of 19,484 against 53 of 19,088.
-#[test]
-fn a_contrast_that_rounded_percentages_hide() {
-    let (a, b) = (Tally::new(31, 19_484), Tally::new(53, 19_088));
-    near(fisher(a, b), 0.013, 0.003);
-    let runs = power::runs_to_tell_apart(31.0 / 19_484.0, 53.0 / 19_088.0, 0.8, P95);
-    near(runs.expect("a plan") as f64, 24_300.0, 200.0);
-    near(fisher(Tally::new(0, 468), Tally::new(4, 468)), 0.124, 0.001);
-}
-
-/// Fisher's tea: 3 of 4 cups right, p = 0.4857; and two tables of R's manual.
-#[test]
-fn fishers_exact_test() {
-    near(fisher(Tally::new(3, 4), Tally::new(1, 4)), 0.485_714, 1e-6);
-    near(
-        fisher(Tally::new(10, 12), Tally::new(3, 18)),
-        0.000_536_7,
-        1e-6,
-    );
-    near(fisher(Tally::new(0, 5), Tally::new(0, 7)), 1.0, 1e-9);
 }
 
 #[test]

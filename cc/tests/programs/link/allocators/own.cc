@@ -1,6 +1,12 @@
 #include <cstdlib>
 #include <new>
+#ifdef ATOMIC
+#include <atomic>
+long live;
+std::atomic<long> calls;
+#else
 long live, calls;
+#endif
 struct Head {
   unsigned long magic, bytes;
 };

@@ -24,7 +24,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-use crate::descriptor::{self, RIGHTS_BYTES};
+use steadfast_sys::descriptor::{self, RIGHTS_BYTES};
+use steadfast_sys::procfs;
 
 fn check(rc: i64) -> io::Result<i64> {
     if rc < 0 {
@@ -254,7 +255,7 @@ impl Call {
         };
         let process = match open(self.tid, THREAD) {
             Ok(fd) => fd,
-            Err(_) => open(crate::procfs::leader(self.tid)?, 0)?,
+            Err(_) => open(procfs::leader(self.tid)?, 0)?,
         };
         let process = i32::try_from(process).map_err(io::Error::other)?;
         // SAFETY: pidfd_open returned a descriptor that nobody else owns.
