@@ -104,7 +104,7 @@ struct sf_map {
 #define SF_SEGMENTS_MAX 48u
 #define SF_MADE_MAX 16u
 #define SF_BY_NAME 2u
-#define SF_BEHIND_MAX 64u
+#define SF_BEHIND_MAX 128u
 struct sf_segment {
 	u64 start, end;
 	u64 dev, ino; /* of the file that the leader's is, or 0 */
