@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 32] = [
+const C: [&str; 33] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -19,6 +19,7 @@ const C: [&str; 32] = [
     "repair/epoch",
     "faults/flip",
     "faults/profile",
+    "memory/behind",
     "memory/private",
     "calls/wait",
     "calls/kernel_state",

@@ -296,6 +296,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_signal.c"),
         row("threads_blocked.c").replicas(&[1, 2, 3]),
         row("threads_compute.c").replicas(&[1, 2, 3]),
+        row("threads_interrupted.c").replicas(&[1, 2, 3]),
         row("threads_spin.c").replicas(&[2, 3]),
         row("threads_numbers.c"),
         row("threads_first_ends.c"),

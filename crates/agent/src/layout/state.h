@@ -104,6 +104,7 @@ struct sf_map {
 #define SF_SEGMENTS_MAX 48u
 #define SF_MADE_MAX 16u
 #define SF_BY_NAME 2u
+#define SF_BEHIND_MAX 128u
 struct sf_segment {
 	u64 start, end;
 	u64 dev, ino; /* of the file that the leader's is, or 0 */
@@ -163,6 +164,10 @@ struct sf_mirror {
 		u32 spare;
 	} made[SF_MADE_MAX]; /* segments of System V that the program has made */
 	struct sf_segment segment[SF_SEGMENTS_MAX];
+	u32 behinds, behind_spare;
+	struct sf_behind {
+		u64 at, site; /* where a payload comes back to, and the instruction of the program's that it stands before (behind.c) */
+	} behind[SF_BEHIND_MAX];
 	struct sf_spawn spawn;
 	struct sf_map map[SF_MAPS_MAX];
 };

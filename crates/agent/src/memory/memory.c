@@ -471,6 +471,8 @@ void sf_apply_patch(const u8 *plan, u32 len)
 		u64 w[2];
 		memcpy(w, p, sizeof w);
 		memcpy((void *)w[0], p + sizeof w, w[1]);
+		if (h[5] == 1 && h[3])
+			sf_behind_note(w[0]);
 		p += sizeof w + ((w[1] + 7) & ~7ull);
 	}
 	r = raw(NR_mprotect, h[0], h[1], protection, 0, 0, 0);

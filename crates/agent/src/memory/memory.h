@@ -13,6 +13,10 @@ void sf_apply_patch(const u8 *plan, u32 len);
 void sf_heap_settle(u32 nr, const u64 a[6]);
 void sf_heap_is(u64 brk, u64 end);
 
+/* behind.c: what payloads stand before that enter the agent */
+void sf_behind_note(u64 site);
+u64 sf_behind_site(u64 at);
+
 /* private.c: physical copies of memory that replicas would otherwise share */
 void sf_privatise(u64 from, u64 to, u64 prot, int file);
 s64 sf_privatise_all(void);

@@ -916,27 +916,34 @@ struct build {
 	u64 sp;
 };
 
-/* A call that is made again behind its handler: the handler sees the program's own instruction, as bare, and whoever walks the
- * stack from there knows it (C++ destructors of a thread that is cancelled). A jump may stand there by now, so the way back goes
- * to the agent as long as nobody has changed it. */
-#define MADE_AGAIN 0x6e6961676120736bull
+/* What is interrupted inside the agent, or in an arena: a handler sees the program's own instruction, as bare, and whoever walks
+ * the stack from there knows it (C++ destructors of a thread that is cancelled, Go's scheduler). A jump may stand there by now, so the
+ * way back is the true one as long as nobody has changed what was shown. */
+#define SHOWN 0x6e776f687320736bull
 #define CALL_BYTES 2 /* syscall */
 
-static void show_call(struct sigcontext *m)
+static void show(struct sigcontext *m)
 {
-	if (m->rip != (u64)sf_entry_syscall)
+	const int call = m->rip == (u64)sf_entry_syscall; /* it is made again behind the handler */
+	const u64 is = call ? m->rcx - CALL_BYTES : sf_behind_site(m->rip);
+	if (!is)
 		return;
-	m->rip = m->rcx - CALL_BYTES;
-	m->reserved[0] = MADE_AGAIN;
-	m->reserved[1] = m->rip;
+	m->reserved[0] = SHOWN;
+	m->reserved[1] = is;
+	m->reserved[2] = m->rip;
+	m->rip = is;
 }
 
-static void make_call(struct sf_regs *r, const struct sigcontext *m)
+static void go_back_to(struct sf_regs *r, const struct sigcontext *m)
 {
-	if (m->reserved[0] != MADE_AGAIN || m->reserved[1] != m->rip)
+	const u64 is = m->reserved[2];
+	if (m->reserved[0] != SHOWN || m->reserved[1] != m->rip)
 		return;
-	r->rcx = m->rip + CALL_BYTES;
-	r->rip = (u64)sf_entry_syscall;
+	if (is == (u64)sf_entry_syscall)
+		r->rcx = m->rip + CALL_BYTES;
+	else if (sf_behind_site(is) != m->rip)
+		return;
+	r->rip = is;
 }
 
 static void build_frame(void *v)
@@ -978,7 +985,7 @@ static void build_frame(void *v)
 	f->uc.ss_flags = app.alt_flags;
 	struct sigcontext *m = &f->uc.mc;
 	sf_regs_to(m, r);
-	show_call(m);
+	show(m);
 	m->cs = 0x33;
 	m->ss = 0x2b;
 	m->err = b->err;
@@ -1163,7 +1170,7 @@ static void read_frame(void *v)
 		app.alt_flags = f->uc.ss_flags & ~SS_ONSTACK;
 	}
 	app.mask = mask;
-	make_call(&n, m);
+	go_back_to(&n, m);
 	*r = n;
 }
 
