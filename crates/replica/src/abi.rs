@@ -111,6 +111,8 @@ pub(crate) struct Slot {
     pub(crate) own: Line<SlotOwn>,
     pub(crate) seen: Line<SlotSeen>,
 }
+    pub(crate) called: u32,
+    pub(crate) spare: u32,
 
 #[repr(C)]
 pub(crate) struct SlotOwn {

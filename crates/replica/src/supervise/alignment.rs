@@ -301,6 +301,7 @@ impl Supervisor<'_> {
         let together = self.all_pause() && self.come_together();
         self.group.set32(at!(alignment), 0);
         if together {
+        (0..n).for_each(|r| self.lets_go(r));
             self.alignment.heard.insert(self.group.get64(SENT_RIP));
             for r in 0..n {
                 self.group.order(r, cmd::HEAR, 1, ANSWER);
@@ -336,7 +337,7 @@ impl Supervisor<'_> {
                 return false;
             }
             for r in out {
-                self.signal_replica(r, NUDGE);
+                self.call(r);
             }
             self.group.sleep(seen, Duration::from_millis(5));
         }
@@ -349,6 +350,17 @@ impl Supervisor<'_> {
         for r in &here {
             self.group.command(*r, cmd::RESUME, 0);
         }
+    /// Has a replica that computes pause where it is. Somebody else's signal does not: it may end no search.
+    fn call(&self, r: usize) {
+        self.group.set32(at!(slot r, called), 1);
+        self.signal_replica(r, NUDGE);
+    }
+
+    /// It goes on, and was not called since.
+    fn lets_go(&self, r: usize) {
+        self.group.set32(at!(slot r, called), 0);
+    }
+
         for r in here {
             self.group.obeyed(r, ANSWER);
         }
@@ -803,6 +815,7 @@ impl Supervisor<'_> {
             .deadline
             .map_or(limit, |at| limit.min(at.saturating_duration_since(begun)));
         while !self.pauses(r) {
+        self.lets_go(r);
             let seen = self.group.bell();
             // One that comes to an event seeks no longer, and everybody has one soon.
             let over = self.disturbed() || self.group.get64(at!(own r, next)) != place;
@@ -810,7 +823,7 @@ impl Supervisor<'_> {
                 return false;
             }
             if begun.elapsed() > limit {
-                self.signal_replica(r, NUDGE);
+                self.call(r);
             }
             if !self.pauses(r) {
                 self.group.sleep(
@@ -830,6 +843,7 @@ impl Supervisor<'_> {
         ])
     }
 }
+        self.lets_go(r);
 
 /// Counts, and enters the agent where a thread's budget is used up (thread.c, `sf_threads_yield`), which comes back to what
 /// follows. That passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
