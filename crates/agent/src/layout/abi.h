@@ -507,7 +507,8 @@ struct sf_group {
 	struct sf_ward ward[SF_WARDS_MAX];
 	/* The last copies that this leader has made of itself: the group's number (SF_RPC_FORK), and above it the process's. */
 	uint64_t forked[SF_FORKED_MAX];
-	int32_t parent_process, spare; /* the number of that parent's process by now */
+	int32_t parent_process; /* the number of that parent's process by now */
+	uint32_t locks; /* numbers that were given to payloads before instructions that may take a lock */
 	uint64_t domain_page; /* a program's: one more than the number of the segment that all of its tree have at SF_DOMAIN, or 0 */
 	uint64_t unmapped;    /* a copy has not got its own group's memory: that group's number, as in `forked`, and above it the errno */
 };
