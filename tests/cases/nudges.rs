@@ -21,20 +21,39 @@ use crate::trial::Trial;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
-/// So many at once, and then none for a while: each interrupts what brings the replicas together, so they come less and less often.
+/// So many at once, and then none for a while.
 const BURST: u64 = 100;
 const APART: Duration = Duration::from_millis(20);
 /// Fewer than these would prove nothing.
 const NUDGES: u64 = 3 * BURST;
-/// More than these, and replicas are so far apart that they need minutes to meet (limits-run.md).
-const NUDGES_MAX: u64 = 4 * BURST;
+const STEADY: Duration = Duration::from_micros(300);
+/// A stack of handlers had room for some tens.
+const FLOOD: u64 = 20_000;
+
+/// How they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Storm {
+    /// Some at once, and then none for a while.
+    Bursts,
+    /// One after the other, as long as the process lives.
+    Steady,
+    /// So many at once that each interrupts the handler of the one before.
+    Flood,
+}
 
 /// Sends them, until the process has ended if that is sooner; how many.
-fn nudge(pid: i32) -> u64 {
+fn nudge(pid: i32, storm: Storm) -> u64 {
     let (mut sent, mut apart) = (0, APART);
-    while sent < NUDGES_MAX && kill(Pid::from_raw(pid), Signal::SIGSYS) != Err(Errno::ESRCH) {
+    let most = if storm == Storm::Flood {
+        FLOOD
+    } else {
+        u64::MAX
+    };
+    while sent < most && kill(Pid::from_raw(pid), Signal::SIGSYS) != Err(Errno::ESRCH) {
         sent += 1;
-        if sent % BURST == 0 {
+        if storm == Storm::Steady {
+            thread::sleep(STEADY);
+        } else if storm == Storm::Bursts && sent % BURST == 0 {
             thread::sleep(apart);
             apart += apart / 2;
         }
@@ -42,8 +61,8 @@ fn nudge(pid: i32) -> u64 {
     sent
 }
 
-fn within_a_handler() -> Result<(), Failed> {
-    let dir = Bench::get().case_dir("faults-nudges");
+fn within_a_handler(name: &str, storm: Storm) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("faults-{name}"));
     let mut invocation = Invocation {
         program: build::guest("sig_again.c", Variant::Dynamic)?,
         args: vec!["shared".to_owned()],
@@ -59,7 +78,7 @@ fn within_a_handler() -> Result<(), Failed> {
         thread::sleep(Duration::from_millis(1));
     }
     let follower = replica_pid(&events, 1)?;
-    let storm = thread::spawn(move || nudge(follower));
+    let storm = thread::spawn(move || nudge(follower, storm));
     let ran = run.wait(LIMIT)?;
     let sent = storm.join().map_err(|_| "nudges: panicked")?;
     ran.nothing_left(GRACE)?;
@@ -78,8 +97,15 @@ fn within_a_handler() -> Result<(), Failed> {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test(
-        "faults::nudges_within_a_handler",
-        within_a_handler,
-    )]
+    [
+        ("nudges_within_a_handler", Storm::Bursts),
+        ("nudges_without_an_end", Storm::Steady),
+        ("nudges_at_once", Storm::Flood),
+    ]
+    .map(|(name, storm)| {
+        Trial::test(format!("faults::{name}"), move || {
+            within_a_handler(name, storm)
+        })
+    })
+    .into()
 }

@@ -43,6 +43,8 @@ pub(crate) const LAUNCHER_RESTS: u32 = 1 << 31;
 pub(crate) const TRAPS_MAX: usize = 255;
 /// Place of rip in `struct sf_regs`.
 pub(crate) const REG_RIP: usize = 16;
+/// Place of rsp in it.
+pub(crate) const REG_RSP: usize = 15;
 /// General registers, which come first in it.
 pub(crate) const REGISTERS: usize = 16;
 /// Where the entry table of the image jumps from.
@@ -55,6 +57,7 @@ pub(crate) mod tls {
     pub(crate) const DESC: u32 = 8;
     pub(crate) const EA: u32 = 88;
     pub(crate) const BUDGET: u32 = 112;
+    pub(crate) const AIM: u32 = 120;
     pub(crate) const FLIP_RCX: u32 = 2048;
     pub(crate) const FLIP_DESC: u32 = 2056;
     pub(crate) const FLIP_COUNT: u32 = 2176;
@@ -110,6 +113,8 @@ pub(crate) struct Slot {
     pub(crate) cmd_arg: u64,
     pub(crate) cmd_arg2: u64,
     pub(crate) cmd_ret: i64,
+    pub(crate) called: u32,
+    pub(crate) spare: u32,
     pub(crate) own: Line<SlotOwn>,
     pub(crate) seen: Line<SlotSeen>,
 }
@@ -240,7 +245,7 @@ pub(crate) struct Group {
     pub(crate) ward: [Ward; WARDS_MAX],
     pub(crate) forked: [u64; FORKED_MAX],
     pub(crate) parent_process: i32,
-    pub(crate) spare: i32,
+    pub(crate) locks: u32,
     pub(crate) domain_page: u64,
     pub(crate) unmapped: u64,
 }
@@ -487,6 +492,7 @@ mod tests {
             ("DESC", tls::DESC),
             ("EA", tls::EA),
             ("BUDGET", tls::BUDGET),
+            ("AIM", tls::AIM),
             ("FLIP_RCX", tls::FLIP_RCX),
             ("FLIP_DESC", tls::FLIP_DESC),
             ("FLIP_COUNT", tls::FLIP_COUNT),

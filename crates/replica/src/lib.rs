@@ -20,6 +20,7 @@ mod image;
 mod job_control;
 mod launch;
 pub mod limits;
+mod locks;
 mod modules;
 mod pace;
 mod profile;

@@ -1,7 +1,7 @@
 //! Modules: the ELF objects of the guest, their patches, and names for addresses.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -17,6 +17,7 @@ use steadfast_sys::procfs;
 
 use crate::abi;
 use crate::flips::{self, Flips};
+use crate::locks;
 
 /// Where a plan's length and sum stand (crates/agent/src/memory/memory.c).
 const SUM: usize = 7 * 8;
@@ -35,6 +36,13 @@ const USER_END: u64 = (1 << 47) - PAGE;
 const LIBRARY_GAP: u64 = 0x2000_0000;
 /// Distance below a program's image, above which the heap grows away.
 const PROGRAM_GAP: u64 = 0x10_0000;
+
+/// Bits of a word (crates/agent, struct sf_mirror, `cold`).
+const LOCKS_MAX: u32 = 64;
+/// Callers that are looked at for locks: the loop may be one of theirs.
+const FRAMES: usize = 8;
+/// Where code of a module is, and what.
+type Code = Vec<(u64, Vec<u8>)>;
 
 /// One loaded object.
 #[derive(Debug)]
@@ -184,6 +192,14 @@ pub(crate) struct PlannedHook {
     plan: patch::Plan,
 }
 
+impl PlannedHook {
+    /// Whether windows that it takes in began where its own does.
+    fn keeps_starts(&self) -> bool {
+        let mut taken_in = self.plan.superseded.iter();
+        taken_in.all(|old| old.start == self.window.start)
+    }
+}
+
 /// All modules of a guest.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
@@ -200,6 +216,9 @@ pub(crate) struct Modules {
     /// Payloads at which replicas meet, with their numbers; a number is given once.
     pub(crate) meets: Vec<(u64, u32)>,
     pub(crate) meets_given: u32,
+    /// Numbers given to payloads before instructions that may take a lock, and the loops around which these were looked for.
+    pub(crate) locks: u32,
+    pub(crate) locks_sought: BTreeSet<u64>,
 }
 
 /// A file as it was when it was looked at, and what of it is mapped.
@@ -347,6 +366,8 @@ impl Modules {
             flips: Flips::default(),
             meets: self.meets.clone(),
             meets_given: self.meets_given,
+            locks: self.locks,
+            locks_sought: self.locks_sought.clone(),
         }
     }
 
@@ -610,48 +631,120 @@ impl Modules {
             .map(|plan| (plan.patched.clone(), plan.hooked.clone()))
             .unzip();
         let (patched, hooked) = (patched.concat(), hooked.concat());
+        let existing = patch::Existing {
+            patched: &patched,
+            hooked: &hooked,
+        };
         let analysis = patch::Analysis::new(&view);
         steps(&view, addr).into_iter().find_map(|addr| {
-            let plan = analysis.replan(
-                &[],
-                &patch::Entries {
-                    syscall: abi::ENTRY_SYSCALL,
-                    entropy: abi::ENTRY_ENTROPY,
-                },
-                &[patch::Hook {
-                    addr,
-                    place: patch::Place::Before,
-                    code: code.to_vec(),
-                }],
-                patch::Existing {
+            let hook = hook_at(module, &analysis, addr, code, existing, arena)?;
+            // Replicas will stand at the instruction: it has to be the one that becomes a jump.
+            (hook.window.start == addr).then_some(hook)
+        })
+    }
+
+    /// Plans payloads before instructions of any modules, as many as there is room for; each is told its number.
+    pub(crate) fn plan_locks(
+        &mut self,
+        wanted: &[u64],
+        code: impl Fn(u32) -> Vec<u8>,
+        taken: &[Range<u64>],
+    ) -> Vec<PlannedHook> {
+        let mut taken = taken.to_vec();
+        let mut planned = Vec::new();
+        for module in 0..self.list.len() {
+            let range = self.list[module].range.clone();
+            let own: Vec<u64> = wanted
+                .iter()
+                .copied()
+                .filter(|addr| range.contains(addr))
+                .collect();
+            if own.is_empty() {
+                continue;
+            }
+            let known = &self.list[module];
+            let Some(file) = contents(&known.file) else {
+                continue;
+            };
+            let Ok(view) = patch::elf::module(&file, known.bias) else {
+                continue;
+            };
+            let mut patched: Vec<_> = (known.plans.iter().flat_map(|plan| &plan.patched))
+                .cloned()
+                .collect();
+            let mut hooked: Vec<_> = (known.plans.iter().flat_map(|plan| &plan.hooked))
+                .cloned()
+                .collect();
+            let analysis = patch::Analysis::new(&view);
+            for addr in own {
+                if self.locks == LOCKS_MAX {
+                    return planned;
+                }
+                let arena = self.place(&range, &taken);
+                let existing = patch::Existing {
                     patched: &patched,
                     hooked: &hooked,
-                },
-                patch::ArenaSpec {
-                    addr: arena,
-                    len: ARENA_MAX,
-                },
-            );
-            // Replicas will stand at the instruction: it has to be the one that becomes a jump.
-            let window = plan
-                .hooked
+                };
+                let payload = code(self.locks);
+                let planned_at = hook_at(module, &analysis, addr, &payload, existing, arena);
+                // Replicas meet where a window begins: one that stood there already begins there still.
+                let Some(hook) = planned_at.filter(PlannedHook::keeps_starts) else {
+                    continue;
+                };
+                taken.push(arena..arena + ARENA_MAX);
+                patched.extend(hook.plan.patched.iter().cloned());
+                hooked.extend(hook.plan.hooked.iter().cloned());
+                self.locks += 1;
+                planned.push(hook);
+            }
+        }
+        planned
+    }
+
+    /// Instructions that may take a lock, in what a process comes by from where it computes on (locks.rs): `stack` is its stack from
+    /// the pointer on.
+    pub(crate) fn locks_around(
+        &self,
+        rip: u64,
+        stack: &[u64],
+        word: impl Fn(u64) -> Option<u64>,
+    ) -> Vec<u64> {
+        let mut known = BTreeMap::new();
+        let mut code = |addr| self.code_at(addr, &mut known);
+        let mut frames = vec![rip];
+        frames.extend(
+            stack
                 .iter()
-                .find(|hooked| hooked.hook.addr == addr)?
-                .window
-                .clone();
-            let prepared = Prepared {
-                region: window.start & !(PAGE - 1)..window.end,
-                arena,
-                arena_bytes: plan.arena.clone(),
-                writes: plan.writes.clone(),
-                traps: Vec::new(),
-            };
-            (window.start == addr).then_some(PlannedHook {
-                window,
-                prepared,
-                module,
-                plan,
-            })
+                .copied()
+                .filter(|addr| locks::is_behind_a_call(*addr, &mut code))
+                .take(FRAMES),
+        );
+        locks::around(&frames, code, word)
+    }
+
+    /// The bytes of an instruction as the file has them. What is `known` of modules is read once.
+    fn code_at(&self, addr: u64, known: &mut BTreeMap<usize, Code>) -> Option<Vec<u8>> {
+        let number = self
+            .list
+            .iter()
+            .position(|module| module.region.contains(&addr))?;
+        let code = known.entry(number).or_insert_with(|| {
+            let module = &self.list[number];
+            let file = contents(&module.file).unwrap_or_default();
+            patch::elf::module(&file, module.bias).map_or_else(
+                |_| Vec::new(),
+                |view| {
+                    view.code
+                        .iter()
+                        .map(|code| (code.addr, code.bytes.to_vec()))
+                        .collect()
+                },
+            )
+        });
+        code.iter().find_map(|(start, bytes)| {
+            let at = usize::try_from(addr.checked_sub(*start)?).ok()?;
+            let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+            Some(rest[..rest.len().min(locks::INSTRUCTION_MAX)].to_vec())
         })
     }
 
@@ -923,6 +1016,53 @@ fn after_legacy_load(load: &patch::LegacyLoad) -> patch::Hook {
         place: patch::Place::After,
         code: load.load(address),
     }
+}
+
+/// A payload before one instruction, if that has room for it.
+fn hook_at(
+    module: usize,
+    analysis: &patch::Analysis<'_>,
+    addr: u64,
+    code: &[u8],
+    existing: patch::Existing<'_>,
+    arena: u64,
+) -> Option<PlannedHook> {
+    let plan = analysis.replan(
+        &[],
+        &patch::Entries {
+            syscall: abi::ENTRY_SYSCALL,
+            entropy: abi::ENTRY_ENTROPY,
+        },
+        &[patch::Hook {
+            addr,
+            place: patch::Place::Before,
+            code: code.to_vec(),
+        }],
+        existing,
+        patch::ArenaSpec {
+            addr: arena,
+            len: ARENA_MAX,
+        },
+    );
+    let window = plan
+        .hooked
+        .iter()
+        .find(|hooked| hooked.hook.addr == addr && hooked.hook.code == code)?
+        .window
+        .clone();
+    let prepared = Prepared {
+        region: window.start & !(PAGE - 1)..window.end,
+        arena,
+        arena_bytes: plan.arena.clone(),
+        writes: plan.writes.clone(),
+        traps: Vec::new(),
+    };
+    Some(PlannedHook {
+        window,
+        prepared,
+        module,
+        plan,
+    })
 }
 
 /// Instructions on the way from an address that one comes by again soon: straight on, back with the first loop,

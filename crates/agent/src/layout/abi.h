@@ -348,6 +348,7 @@ struct sf_replica {
 	uint64_t cmd_arg;
 	uint64_t cmd_arg2;
 	int64_t cmd_ret;
+	uint32_t called, spare; /* set by the launcher before it calls this replica to pause where it computes (`aligning`) */
 	/* second line: written by the replica on every event */
 	uint64_t next __attribute__((aligned(64))); /* index of the event it will arrive at next */
 	uint64_t done;         /* events below this have been consumed */
@@ -480,7 +481,7 @@ struct sf_group {
 	uint64_t rpc_sum; /* of operation and arguments: sf_rpc_sum() */
 	int64_t rpc_ret_inv;
 	uint32_t hand;    /* signals for handlers that the leader has taken and no event has taken from it */
-	uint32_t aligning; /* replicas pause wherever the launcher's nudge finds them computing */
+	uint32_t aligning; /* replicas that are `called` pause wherever the launcher's nudge finds them computing */
 	/* The leader's hand, for the next one: what is in it, and what was attached to a result last, and to which event's. */
 	uint64_t held[SF_HAND_MAX][SF_SIGINFO_WORDS];
 	uint64_t attached[SF_SIGINFO_WORDS];
@@ -507,7 +508,8 @@ struct sf_group {
 	struct sf_ward ward[SF_WARDS_MAX];
 	/* The last copies that this leader has made of itself: the group's number (SF_RPC_FORK), and above it the process's. */
 	uint64_t forked[SF_FORKED_MAX];
-	int32_t parent_process, spare; /* the number of that parent's process by now */
+	int32_t parent_process; /* the number of that parent's process by now */
+	uint32_t locks; /* numbers that were given to payloads before instructions that may take a lock */
 	uint64_t domain_page; /* a program's: one more than the number of the segment that all of its tree have at SF_DOMAIN, or 0 */
 	uint64_t unmapped;    /* a copy has not got its own group's memory: that group's number, as in `forked`, and above it the errno */
 };

@@ -13,7 +13,7 @@
 #include "regs.h"
 
 struct sf_tls {
-	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch, leaving, budget;
+	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch, leaving, budget, aim;
 	/* Injected faults (flip.h): a page of its own, so payloads know the places by number. */
 	u64 flip_rcx __attribute__((aligned(2048)));
 	u64 flip_desc, flip_rsp, flip_rip;
@@ -40,6 +40,7 @@ _Static_assert(offsetof(struct sf_tls, ea) == TLS_EA, "crates/replica/src/module
 _Static_assert(offsetof(struct sf_tls, scratch) == TLS_SCRATCH, "gate.S");
 _Static_assert(offsetof(struct sf_tls, leaving) == TLS_LEAVING, "gate.S");
 _Static_assert(offsetof(struct sf_tls, budget) == TLS_BUDGET, "crates/replica/src/supervise/alignment.rs");
+_Static_assert(offsetof(struct sf_tls, aim) == TLS_AIM, "crates/replica/src/supervise/alignment.rs");
 
 struct sf_guard {
 	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
@@ -150,6 +151,9 @@ struct sf_mirror {
 	u32 yields;  /* not 0: that was used up since the last call */
 	u32 spins;   /* not 0: this thread waits for others by looking at memory (thread.c) */
 	u32 counts;  /* not 0: there is such a budget; of one thread alone: how often it was used up since a signal */
+	u32 locks;   /* payloads that stand before instructions that may take one (thread.c) */
+	u32 aimed;   /* at which of them a slice was to end last */
+	u64 cold;    /* bit per lock that the running thread has not come by */
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u32 map_settled;     /* pages of those that are settled */

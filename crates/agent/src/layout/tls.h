@@ -16,6 +16,7 @@
 #define TLS_SCRATCH 96
 #define TLS_LEAVING 104  /* what the way back from a signal expects */
 #define TLS_BUDGET 112 /* passes of planted payloads until the running thread gives way (thread.c) */
+#define TLS_AIM 120 /* 1 more than the number of the lock at which it is to do so, or 0 */
 #define TLS_INSIDE 72  /* 1 while the agent runs on its own stack */
 #define TLS_SEEK_ANY 2440 /* any state will do for a payload (align.c) */
 #define TLS_SEEK_LESS 2448 /* what it compares registers with otherwise */

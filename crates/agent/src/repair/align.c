@@ -89,6 +89,7 @@ void sf_pause_here(struct rt_frame *f)
 	struct sf_regs *r = &me.fault_regs, *before = me.regs;
 	struct sigcontext *m = &f->uc.mc;
 	const u32 doing = me.doing;
+	sf_signals_hear();
 	seek_no_more();
 	me.hear = 0;
 	m->eflags &= ~(TF | RF);

@@ -358,6 +358,7 @@ void sf_send(void)
 	t->tsc_traps = me.tsc_traps;
 	t->slot = me.slot;
 	t->tls_budget = tls.budget;
+	t->tls_aim = tls.aim;
 	t->tls_rcx = tls.rcx;
 	t->tls_desc = tls.desc;
 	t->tls_ea = tls.ea;
@@ -385,6 +386,7 @@ static void stand_as(const struct sf_transfer *t)
 	me.doing = (u32)t->doing;
 	me.doing_desc = t->doing_desc;
 	tls.budget = t->tls_budget;
+	tls.aim = t->tls_aim;
 	tls.rcx = t->tls_rcx;
 	tls.desc = t->tls_desc;
 	tls.ea = t->tls_ea;

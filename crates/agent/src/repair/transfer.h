@@ -11,7 +11,7 @@ struct sf_transfer {
 	u64 fs_base;
 	u64 doing, doing_desc;
 	u64 tsc_traps, slot;
-	u64 tls_budget;
+	u64 tls_budget, tls_aim;
 	u64 tls_rcx, tls_desc, tls_ea; /* of a trampoline that it may stand in */
 	u64 holds, ticket, spent, ready; /* of struct sf_me: whether it has the baton of its domain, and its part of the turn */
 	struct sf_traps traps;

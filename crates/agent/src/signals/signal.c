@@ -242,6 +242,9 @@ static s64 tell_action(int s, const struct sf_action *p)
 {
 	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER | SA_RESTART, (u64)sf_restorer,
 			       ~FAULTS };
+	/* A follower takes the launcher's word from anybody: one upon the other, such words would fill the stack of handlers. */
+	if (s == SIGSYS)
+		k.mask |= BIT(SIGSYS);
 	if (s == SIGKILL || s == SIGSTOP)
 		return 0;
 	if (!(BIT(s) & FAULTS)) {
@@ -315,6 +318,13 @@ void sf_kernel_mask(void)
 		had = me.pending_n;
 		set_mask(mask_now());
 	} while (unlikely(me.pending_n != had)); /* taken before the mask was in force */
+}
+
+/* In a handler in which the launcher may have to call this replica again. */
+void sf_signals_hear(void)
+{
+	const u64 m = BIT(SIGSYS);
+	sys4(NR_rt_sigprocmask, 1 /* SIG_UNBLOCK */, &m, 0, 8);
 }
 
 /* No signal of the program's interrupts what follows: a pause, in which its state changes. */
@@ -1443,7 +1453,8 @@ static void on_nudge(struct rt_frame *f)
 	if (me.slot == 0 && me.role == SF_LEADER)
 		sf_wards_look();
 	/* An alarm about an event is for those who have come to it. */
-	if (!inside && (load(&G->aligning) || (load(&G->alarm) && (me.slot == 0 || G->alarm_seq == 0))))
+	const int called = load(&G->aligning) && load(&G->slot[me.slot].called);
+	if (!inside && (called || (load(&G->alarm) && (me.slot == 0 || G->alarm_seq == 0))))
 		sf_pause_here(f);
 	else
 		interrupts_call(m);

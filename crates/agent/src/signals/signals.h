@@ -25,6 +25,7 @@ void sf_signal_taken(u64 siginfo);
 void sf_signals_held(u64 set);
 #define SF_READ_INFO 128u
 void sf_signals_read(u64 fd, u64 at, u64 bytes);
+void sf_signals_hear(void);
 void sf_signals_hold(void);
 void sf_signals_hold_all(void);
 void sf_signals_bequeath(void);

@@ -21,7 +21,8 @@
  *
  * A thread that computes without an event is made to give way: replicas meet (alignment.rs), and from then on count how often
  * they come by the payloads that were planted for it. Equal budgets are used up at the same pass. One that only waits for
- * another thread, as what it does behind a turn of the others shows, has a small budget (stretch_ends).
+ * another thread, as what it does behind a turn of the others shows, has a small budget (stretch_ends). A place where budgets
+ * end may lie between a lock and its release, so half of the turns end before an instruction that may take a lock (aims).
  *
  * Not covered: loops in which nothing can be planted (docs/reference/limits-run.md); calls that can be neither polled for
  * nor tried (try.c) stop all threads while they wait.
@@ -63,6 +64,8 @@ enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGU
 #define QUANTUM_SPIN 64u
 /* It is taken for one that computes when so many computations have gone on behind a turn of the others. */
 #define SPINS 8u
+/* One turn in so many that could end at a lock tries again those that its thread did not come by. */
+#define TRIES_AGAIN 32u
 /* Of a process in which nobody waits for his turn: signals are heard in so many times a slice, and after so many in which none
  * has come replicas need no longer meet for them, which takes time where they share cores. */
 #define HEARS 4u
@@ -269,8 +272,9 @@ static void end_thread(void)
 /* In a child of fork(2), which has the thread that called it and no other. */
 void sf_threads_keep_current(void)
 {
-	app.quantum = tls.budget = 0;
+	app.quantum = tls.budget = tls.aim = 0;
 	app.yields = app.spins = 0;
+	app.cold = 0;
 	count_passes(0);
 	if (!app.threads)
 		return;
@@ -531,12 +535,18 @@ int sf_threads_may_wake(void)
 
 static void begin_slice(u64 quantum);
 
+/* Passes of payloads in this slice. */
+static u64 passes_made(void)
+{
+	return (tls.aim ? 2 : 1) * app.quantum - tls.budget;
+}
+
 /* The running thread makes a call. If it had given way before, and went on at once behind the turn of the others, it has waited
  * for one of them, and will do so again. */
 static void stretch_ends(void)
 {
 	if (app.yields) {
-		const u64 passes = app.quantum - tls.budget, few = app.quantum / 16;
+		const u64 passes = passes_made(), few = app.quantum / 16;
 		app.yields = 0;
 		if (passes <= (few < QUANTUM_SPIN ? few : QUANTUM_SPIN))
 			app.spins = SPINS;
@@ -605,6 +615,7 @@ static void leave(const struct sf_regs *r)
 	t->quantum = app.quantum;
 	t->yields = app.yields;
 	t->spins = app.spins;
+	t->cold = app.cold;
 	app.done_of_call = 0;
 	app.current = SF_NOBODY;
 }
@@ -634,6 +645,7 @@ static void enter_thread(u32 index, struct sf_regs *r)
 	app.spent = 0;
 	app.yields = t->yields;
 	app.spins = t->spins;
+	app.cold = t->cold;
 	begin_slice(t->quantum ? t->quantum : app.counts ? QUANTUM : 0);
 	t->word = 0;
 	if (t->has_wait_mask && (t->pending & ~t->wait_mask)) {
@@ -823,15 +835,16 @@ static u64 slice_began; /* the leader's, in ticks */
 static void begin_slice(u64 quantum)
 {
 	app.quantum = tls.budget = quantum;
+	tls.aim = 0;
 	slice_began = me.slot == 0 && !me.tsc_traps ? sf_tsc() : 0;
 }
 
 /* How many passes take a slice, if those of the last one took as long as they did. */
 static u64 next_quantum(void)
 {
-	u64 q = app.quantum, slice = G->slice_tsc * (by_itself() ? HEARS : 1), took = slice_began ? (sf_tsc() - slice_began) * 16 : 0;
+	u64 q = passes_made(), slice = G->slice_tsc * (by_itself() ? HEARS : 1), took = slice_began ? (sf_tsc() - slice_began) * 16 : 0;
 	if (!took || slice < 16)
-		return q;
+		return app.quantum;
 	u64 times = took / slice, most = app.quantum * (app.spins ? 2 : 16);
 	q = times ? q * 16 / times : q * 16;
 	q = q > most ? most : q;
@@ -1008,6 +1021,32 @@ void sf_threads_preempt(struct sf_regs *r)
 		sf_baton(r);
 }
 
+/* The budget is used up, or the lock is reached that the slice is to end at. 1: the slice goes on, to a lock.
+ *
+ * Which payload a budget ends at says the loop. Where each of them lies between a lock and its release, whoever waits for the
+ * lock never gets it. So half of the slices, by the number of the event that their end will be, go on until their thread is about
+ * to take a lock: one after the other, since it may own others there. Who does not come by it within as many passes again
+ * gives way all the same, and leaves that lock out from then on. Whoever begins the event again decides as before. */
+static int aims(void)
+{
+	const u64 lot = sf_mix(1, me.next);
+	if (tls.aim && !tls.budget)
+		app.cold |= 1ull << ((tls.aim - 1) & 63);
+	if (tls.aim || !app.locks || (lot & 1))
+		return 0;
+	if (!(lot >> 1 & (TRIES_AGAIN - 1)))
+		app.cold = 0;
+	for (u32 k = 0; k < app.locks; k++) {
+		app.aimed = (app.aimed + 1) % app.locks;
+		if (app.cold >> app.aimed & 1)
+			continue;
+		tls.aim = app.aimed + 1;
+		tls.budget = app.quantum;
+		return 1;
+	}
+	return 0;
+}
+
 /* The running thread has come by a planted payload for the last time in its slice, equally in all replicas. */
 void sf_threads_yield(struct sf_regs *r)
 {
@@ -1022,6 +1061,8 @@ void sf_threads_yield(struct sf_regs *r)
 		count_passes(0);
 		return;
 	}
+	if (!by_itself() && aims())
+		return;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_YIELD;
 	s32 flags = sf_event(&e, r, &looks, &l);

@@ -37,7 +37,7 @@ struct sf_thread {
 	struct sf_regs regs;
 	struct sf_siginfo info; /* of the first of `pending` that the process has got, or no number */
 	/* Of struct sf_mirror, while another thread runs. */
-	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust, quantum;
+	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust, quantum, cold;
 	u32 has_wait_mask, alt_flags, yields, spins;
 	u8 fp[] __attribute__((aligned(1024)));
 };

@@ -785,7 +785,8 @@ static s64 obey(struct sf_replica *own)
 	case SF_C_PATCH:
 		sf_apply_patch((const u8 *)(SF_SHARED + own->cmd_arg), (u32)own->cmd_arg2);
 		/* Replicas are not at one place: they would come by it unequally often. */
-		tls.budget = app.yields = 0;
+		tls.budget = tls.aim = app.yields = 0;
+		app.locks = G->locks;
 		break;
 	case SF_C_HEAR:
 		me.hear = 1;

@@ -23,7 +23,7 @@ use steadfast_sys::{cpu, procfs};
 
 use crate::abi::{self, alarm, cmd, option, phase, seek};
 use crate::group::at;
-use crate::modules::protection_at;
+use crate::modules::{PlannedHook, protection_at};
 use crate::supervise::recovery::NUDGE;
 use crate::supervise::{Supervisor, WATCH};
 
@@ -87,6 +87,10 @@ const STEPS_ASIDE: u32 = 8;
 const INSTRUCTION_MAX: u64 = 15;
 /// Where the transfer area says what instruction its sender stands at.
 const SENT_RIP: usize = abi::OFF_TRANSFER + 16 + 8 * abi::REG_RIP;
+/// ... and where its stack begins.
+const SENT_RSP: usize = abi::OFF_TRANSFER + 16 + 8 * abi::REG_RSP;
+/// Of the stack that is looked at for callers.
+const STACK_WORDS: u64 = 512;
 /// A stopped process hears its call when it is continued; looks are a tenth of a second apart.
 const STRAY_LOOKS: u32 = 20;
 /// A paused replica answers at once; a digest of a large memory takes a while.
@@ -303,11 +307,15 @@ impl Supervisor<'_> {
 
     fn meet(&mut self) -> bool {
         let n = self.replicas.len();
+        (0..n).for_each(|r| self.lets_go(r));
         self.group.set32(at!(alignment), 1);
         let together = self.all_pause() && self.come_together();
         self.group.set32(at!(alignment), 0);
         if together {
             self.alignment.heard.insert(self.group.get64(SENT_RIP));
+            if self.alignment.is_for_others() {
+                self.plant_locks();
+            }
             for r in 0..n {
                 self.group.order(r, cmd::HEAR, 1, ANSWER);
             }
@@ -342,10 +350,21 @@ impl Supervisor<'_> {
                 return false;
             }
             for r in out {
-                self.signal_replica(r, NUDGE);
+                self.call(r);
             }
             self.group.sleep(seen, Duration::from_millis(5));
         }
+    }
+
+    /// Has a replica that computes pause where it is. Somebody else's signal does not: it may end no search.
+    fn call(&self, r: usize) {
+        self.group.set32(at!(slot r, called), 1);
+        self.signal_replica(r, NUDGE);
+    }
+
+    /// It goes on, and was not called since.
+    fn lets_go(&self, r: usize) {
+        self.group.set32(at!(slot r, called), 0);
     }
 
     fn send_on(&self) {
@@ -470,20 +489,54 @@ impl Supervisor<'_> {
             return None;
         }
         let maps = procfs::maps(self.replicas[0].pid).ok()?;
-        let protection = protection_at(&maps, rip);
-        let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
-        taken.push(abi::BASE..abi::AGENT_END);
         let number = self.modules.meets_given;
-        let hook = self.modules.plan_hook(rip, &payload(number), &taken)?;
+        let hook = self
+            .modules
+            .plan_hook(rip, &payload(number), &taken(&maps))?;
+        self.modules.meets_given += 1;
+        let site = hook.window.start;
+        self.put(hook, &maps)?;
+        self.modules.meets.push((site, number));
+        Some(site)
+    }
+
+    /// All replicas stand at a payload, and others wait for one that computes in that loop. It may own a lock there each time that
+    /// it gives way: payloads before the instructions around it that may take one, so that it does so there as well (thread.c, `aims`).
+    fn plant_locks(&mut self) -> Option<()> {
+        let site = self.group.get64(SENT_RIP);
+        if !self.modules.locks_sought.insert(site) {
+            return None;
+        }
+        let maps = procfs::maps(self.replicas[0].pid).ok()?;
+        let memory = Remote::open(self.replicas[0].pid).ok()?;
+        let word = |at: u64| {
+            let mut bytes = [0; 8];
+            memory.read(at, &mut bytes).ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        let top = self.group.get64(SENT_RSP);
+        let stack: Vec<u64> = (0..STACK_WORDS)
+            .map_while(|i| word(top.wrapping_add(8 * i)))
+            .collect();
+        let found = self.modules.locks_around(site, &stack, word);
+        let hooks = self.modules.plan_locks(&found, lock_payload, &taken(&maps));
+        self.group.set32(at!(locks), self.modules.locks);
+        for hook in hooks {
+            self.put(hook, &maps);
+        }
+        Some(())
+    }
+
+    /// Writes a payload to all replicas, if nobody stands in its way.
+    fn put(&mut self, hook: PlannedHook, maps: &[procfs::Mapping]) -> Option<()> {
         let n = self.replicas.len();
-        let plan = hook.prepared.encode(protection);
+        let plan = hook.prepared.encode(protection_at(maps, hook.window.start));
         if self.may_return_into(&hook.window)
             || !(0..n).all(|r| self.steps_aside(r, &hook.window))
             || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO
         {
             return None;
         }
-        self.modules.meets_given += 1;
         // Replicas that count passes of payloads begin anew (log.c, SF_C_PATCH); a re-run would not.
         if self.group.get32(at!(options)) & option::RETAIN != 0
             && (self.group.get32(at!(threads)) > 1 || self.counts())
@@ -491,15 +544,13 @@ impl Supervisor<'_> {
             self.group.set32(at!(snapshot_broken), 1);
         }
         self.group.memory.write(abi::OFF_REMAP, &plan);
-        let site = hook.window.start;
         self.modules.hooked(hook);
         for r in 0..n {
             self.group
                 .command2(r, cmd::PATCH, abi::OFF_REMAP as u64, plan.len() as u64);
             self.group.obeyed(r, ANSWER)?;
         }
-        self.modules.meets.push((site, number));
-        Some(site)
+        Some(())
     }
 
     /// Whether a handler that has not returned yet may do so to bytes that are replaced, other than the first one: where
@@ -770,6 +821,7 @@ impl Supervisor<'_> {
     /// Lets a replica go on for a while; afterwards it pauses, or something else has come up.
     fn runs_for(&mut self, r: usize, time: Duration) -> bool {
         let place = self.group.get64(at!(own r, next));
+        self.lets_go(r);
         self.group.command(r, cmd::RESUME, 0);
         self.group.obeyed(r, ANSWER).is_some() && self.pauses_after(r, place, time)
     }
@@ -797,6 +849,7 @@ impl Supervisor<'_> {
         }
         let place = self.group.get64(at!(own r, next));
         self.group.set32(at!(own r, sought), 0);
+        self.lets_go(r);
         self.group.command2(r, cmd::SEEK, steps, how);
         self.pauses_after(r, place, limit) && self.group.get32(at!(own r, sought)) != 0
     }
@@ -816,7 +869,7 @@ impl Supervisor<'_> {
                 return false;
             }
             if begun.elapsed() > limit {
-                self.signal_replica(r, NUDGE);
+                self.call(r);
             }
             if !self.pauses(r) {
                 self.group.sleep(
@@ -837,21 +890,79 @@ impl Supervisor<'_> {
     }
 }
 
+/// Where no arena may come to lie.
+fn taken(maps: &[procfs::Mapping]) -> Vec<Range<u64>> {
+    let agent = abi::BASE..abi::AGENT_END;
+    maps.iter()
+        .map(|map| map.range.clone())
+        .chain([agent])
+        .collect()
+}
+
+const DESC_FOUND: u32 = 0xfb;
+const DESC_YIELD: u32 = 0xf7;
+const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25];
+const MOV_RCX_GS: [u8; 5] = [0x65, 0x48, 0x8b, 0x0c, 0x25];
+const LEA_RCX_LESS: [u8; 3] = [0x48, 0x8d, 0x49];
+const JRCXZ: u8 = 0xe3;
+const JMP: u8 = 0xe9;
+const JMP_SHORT: u8 = 0xeb;
+/// mov gs:[..], imm32; lea; jmp and its target.
+const ENTER: usize = 12 + 7 + 6 + 8;
+
+/// A load or store of rcx in the thread's page.
+fn gs(out: &mut Vec<u8>, opcode: [u8; 5], at: u32) {
+    out.extend(opcode);
+    out.extend(at.to_le_bytes());
+}
+
+/// Enters the agent, which comes back to what follows.
+fn enter(out: &mut Vec<u8>, desc: u32) {
+    const MOV_GS_IMM: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
+    const LEA_RCX_RIP: [u8; 3] = [0x48, 0x8d, 0x0d];
+    const JMP_RIP: [u8; 2] = [0xff, 0x25];
+    out.extend(MOV_GS_IMM);
+    out.extend(abi::tls::DESC.to_le_bytes());
+    out.extend(desc.to_le_bytes());
+    out.extend(LEA_RCX_RIP);
+    out.extend(14_u32.to_le_bytes());
+    out.extend(JMP_RIP);
+    out.extend(0_u32.to_le_bytes());
+    out.extend(abi::ENTRY_ENTROPY.to_le_bytes());
+}
+
+/// Keeps the program's rcx, and takes one from the budget, which is in rcx then.
+fn count(out: &mut Vec<u8>) {
+    gs(out, MOV_GS_RCX, abi::tls::RCX);
+    gs(out, MOV_RCX_GS, abi::tls::BUDGET);
+    out.extend(LEA_RCX_LESS);
+    out.push(0xff);
+    gs(out, MOV_GS_RCX, abi::tls::BUDGET);
+}
+
+/// Before an instruction that may take a lock: counts, and enters the agent where the budget is used up, or where the running thread is to
+/// give way at this lock (thread.c, `aims`).
+fn lock_payload(number: u32) -> Vec<u8> {
+    /// mov, lea, jrcxz, mov, jmp.
+    const PAST: u8 = 9 + 4 + 2 + 9 + 2;
+    let one_more = i8::try_from(number + 1).expect("numbers are below 64");
+    let mut out = Vec::new();
+    count(&mut out);
+    out.extend([JRCXZ, PAST]);
+    gs(&mut out, MOV_RCX_GS, abi::tls::AIM);
+    out.extend(LEA_RCX_LESS);
+    out.extend((-one_more).to_le_bytes());
+    out.extend([JRCXZ, 9 + 2]);
+    gs(&mut out, MOV_RCX_GS, abi::tls::RCX);
+    out.extend([JMP_SHORT, u8::try_from(ENTER).expect("short")]);
+    enter(&mut out, DESC_YIELD);
+    out
+}
+
 /// Counts, and enters the agent where a thread's budget is used up (thread.c, `sf_threads_yield`), which comes back to what
 /// follows. That passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
 /// needs: flags stay as they are, and nothing is pushed. Then it enters the agent (align.c, `sf_found`).
 fn payload(number: u32) -> Vec<u8> {
-    const DESC_FOUND: u32 = 0xfb;
-    const DESC_YIELD: u32 = 0xf7;
-    const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25];
-    const MOV_RCX_GS: [u8; 5] = [0x65, 0x48, 0x8b, 0x0c, 0x25];
-    const MOV_GS_IMM: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
-    const LEA_RCX_RIP: [u8; 3] = [0x48, 0x8d, 0x0d];
-    const JMP_RIP: [u8; 2] = [0xff, 0x25];
-    const JRCXZ: u8 = 0xe3;
-    const JMP: u8 = 0xe9;
-    const JMP_SHORT: u8 = 0xeb;
-    const LEA_RCX_LESS: [u8; 4] = [0x48, 0x8d, 0x49, 0xff];
     /// Registers as the processor numbers them, with their places in `struct sf_regs`; those that change most often first.
     const REGISTERS: [(u8, u32); 15] = [
         (0, 10),
@@ -873,40 +984,22 @@ fn payload(number: u32) -> Vec<u8> {
     /// mov, lea, jrcxz; mov, jmp.
     const BLOCK: usize = 9 + 5 + 2 + GO_ON;
     const GO_ON: usize = 9 + 5;
-    /// mov gs:[..], imm32; lea; jmp and its target.
-    const ENTER: usize = 12 + 7 + 6 + 8;
 
     let rel = |bytes: usize| u32::try_from(bytes).expect("short").to_le_bytes();
     let mut out = Vec::new();
-    let gs = |out: &mut Vec<u8>, opcode: &[u8], at: u32| {
-        out.extend(opcode);
-        out.extend(at.to_le_bytes());
-    };
-    let enter = |out: &mut Vec<u8>, desc: u32| {
-        gs(out, &MOV_GS_IMM, abi::tls::DESC);
-        out.extend(desc.to_le_bytes());
-        out.extend(LEA_RCX_RIP);
-        out.extend(rel(6 + 8));
-        out.extend(JMP_RIP);
-        out.extend(rel(0));
-        out.extend(abi::ENTRY_ENTROPY.to_le_bytes());
-    };
-    gs(&mut out, &MOV_GS_RCX, abi::tls::RCX);
-    gs(&mut out, &MOV_RCX_GS, abi::tls::BUDGET);
-    out.extend(LEA_RCX_LESS);
-    gs(&mut out, &MOV_GS_RCX, abi::tls::BUDGET);
+    count(&mut out);
     out.extend([JRCXZ, 2, JMP_SHORT, u8::try_from(ENTER + 9).expect("short")]);
     enter(&mut out, DESC_YIELD);
-    gs(&mut out, &MOV_GS_RCX, abi::tls::RCX);
-    gs(&mut out, &MOV_RCX_GS, abi::tls::SEEK_ANY);
+    gs(&mut out, MOV_GS_RCX, abi::tls::RCX);
+    gs(&mut out, MOV_RCX_GS, abi::tls::SEEK_ANY);
     out.extend([JRCXZ, 5, JMP]);
     out.extend(rel(REGISTERS.len() * BLOCK));
     for (i, (number, place)) in REGISTERS.into_iter().enumerate() {
-        gs(&mut out, &MOV_RCX_GS, abi::tls::SEEK_LESS + 8 * place);
+        gs(&mut out, MOV_RCX_GS, abi::tls::SEEK_LESS + 8 * place);
         // lea rcx, [register + rcx]
         out.extend([0x48 | number >> 3, 0x8d, 0x4c, 0x08 | number & 7, 0]);
         out.extend([JRCXZ, u8::try_from(GO_ON).expect("short")]);
-        gs(&mut out, &MOV_RCX_GS, abi::tls::RCX);
+        gs(&mut out, MOV_RCX_GS, abi::tls::RCX);
         out.push(JMP);
         out.extend(rel((REGISTERS.len() - 1 - i) * BLOCK + ENTER));
     }
@@ -921,7 +1014,10 @@ mod tests {
     use super::*;
 
     fn decoded() -> Vec<Instruction> {
-        let code = payload(3);
+        instructions(&payload(3))
+    }
+
+    fn instructions(code: &[u8]) -> Vec<Instruction> {
         let mut list = Vec::new();
         let mut at = 0;
         while at < code.len() {
@@ -1019,6 +1115,38 @@ mod tests {
             (Code::Mov_rm64_r64, 0)
         );
         assert_eq!(list[counts + 1].near_branch_target(), list[back + 1].ip());
+    }
+
+    #[test]
+    fn a_lock_enters_the_agent_by_its_number_or_with_the_budget_and_gives_rcx_back_else() {
+        for number in [0, 63] {
+            let code = lock_payload(number);
+            let list = instructions(&code);
+            let at = |address: u64| list.iter().position(|insn| insn.ip() == address);
+            let looks: Vec<_> = (0..list.len())
+                .filter(|i| list[*i].code() == Code::Jrcxz_rel8_64)
+                .collect();
+            let enters = at(list[looks[0]].near_branch_target()).expect("an instruction");
+            assert_eq!(list[enters].immediate32(), 0xf7);
+            assert_eq!(
+                (looks.len(), at(list[looks[1]].near_branch_target())),
+                (2, Some(enters))
+            );
+            let places = [looks[0] - 1, looks[1] - 2].map(|i| list[i].memory_displacement64());
+            assert_eq!(places, [112, 120]);
+            let less = list[looks[1] - 1].memory_displacement64();
+            assert_eq!(less.wrapping_add(u64::from(number) + 1), 0);
+            // The way past.
+            let past = &list[enters - 2..enters];
+            assert_eq!(
+                (past[0].op0_register(), past[0].memory_displacement64()),
+                (Register::RCX, 0)
+            );
+            let end = code.len() as u64;
+            assert_eq!(past[1].near_branch_target(), end);
+            assert_eq!(list[enters + 1].ip_rel_memory_address(), end);
+            assert!(list.iter().all(|insn| insn.rflags_modified() == 0));
+        }
     }
 
     #[test]
