@@ -31,6 +31,7 @@ pub mod ptrace;
 pub mod publish;
 pub mod random;
 pub mod sandbox;
+pub mod segment;
 pub mod shared;
 pub mod signals;
 pub mod step;
