@@ -2,57 +2,28 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/shm.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BYTES = 4096 };
-
-static void *memory;
-static int segment, nameless, to_orphan[2];
-
-/* Its own child makes it, and ends; it ends with the pipe. */
-static void orphan(void)
-{
-	pipe(to_orphan);
-	if (fork() == 0) {
-		if (fork() == 0) {
-			char byte;
-			close(to_orphan[1]);
-			_exit((int)read(to_orphan[0], &byte, 1));
-		}
-		_exit(0);
-	}
-	wait(0);
-	close(to_orphan[0]);
-}
+static int nameless, timer, set;
 
 static void does(const char *line)
 {
-	if (!strcmp(line, "segment")) {
-		segment = shmget(IPC_PRIVATE, BYTES, 0600);
-		memory = shmat(segment, 0, 0);
-	} else if (!strcmp(line, "no segment")) {
-		shmdt(memory);
-		shmctl(segment, IPC_RMID, 0);
-	} else if (!strcmp(line, "name")) {
-		const int fd = shm_open("/odd", O_RDWR | O_CREAT | O_EXCL, 0600);
-		ftruncate(fd, BYTES);
-		memory = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		close(fd);
-	} else if (!strcmp(line, "no name")) {
-		munmap(memory, BYTES);
-		shm_unlink("/odd");
+	if (!strcmp(line, "timer")) { /* a pair has none, and this one is polled */
+		struct epoll_event event = { EPOLLIN, { 0 } };
+		timer = timerfd_create(CLOCK_MONOTONIC, 0);
+		set = epoll_create1(0);
+		epoll_ctl(set, EPOLL_CTL_ADD, timer, &event);
+	} else if (!strcmp(line, "no timer")) {
+		close(set);
+		close(timer);
 	} else if (!strcmp(line, "file")) {
 		nameless = open("gone", O_RDWR | O_CREAT, 0600);
 		unlink("gone");
 	} else if (!strcmp(line, "no file")) {
 		close(nameless);
-	} else if (!strcmp(line, "orphan")) {
-		orphan();
-	} else if (!strcmp(line, "no orphan")) {
-		close(to_orphan[1]);
 	} else if (!strcmp(line, "zombie")) {
 		if (fork() == 0)
 			_exit(0);

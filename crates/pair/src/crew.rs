@@ -21,7 +21,7 @@ mod lives;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{
@@ -204,8 +204,10 @@ pub(crate) struct Crew {
     announced: AtomicBool,
     /// Connections that these have gone on with, and that they have lost.
     carried: Mutex<(u32, u32)>,
-    /// Primary: all are to stand, since the program is handed over.
+    /// Primary: all are to stand, since the program is handed over; and who waits for the end of that.
     halt: AtomicBool,
+    gate: Mutex<()>,
+    opened: Condvar,
     /// Secondary: by strand, what the primary has handed over of its clients' bytes.
     unread: Mutex<HashMap<u64, Vec<Unread>>>,
     asks: Outbox<(Arc<Strand>, Question)>,
@@ -235,6 +237,8 @@ impl Crew {
             announced: AtomicBool::new(false),
             carried: Mutex::default(),
             halt: AtomicBool::new(false),
+            gate: Mutex::default(),
+            opened: Condvar::new(),
             unread: Mutex::default(),
             asks,
             asked: Mutex::new(asked),
@@ -622,7 +626,10 @@ impl Crew {
 
     /// Primary: they go on.
     pub(crate) fn stand_no_more(&self) {
+        let gate = locked(&self.gate);
         self.halt.store(false, Ordering::SeqCst);
+        drop(gate);
+        self.opened.notify_all();
     }
 
     /// Primary, all standing: whether the other site could lead them, and has done the same events.

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Given, Handed, InCommon, List, Site, sort_out};
+use steadfast_replica::site::{Given, Handed, InCommon, List, Now, Site, sort_out};
 
 use crate::bring;
 use crate::cli::Side;
@@ -149,15 +149,23 @@ fn fresh_name() -> Result<String, PairError> {
     Ok(hex(&random))
 }
 
+/// Why something could not be sent: the link has failed, or this site has come upon something, and says what.
+pub(crate) fn unsent(error: io::Error) -> PairError {
+    if error.kind() == io::ErrorKind::Other {
+        return PairError::Stopped(error.to_string());
+    }
+    PairError::Link(error)
+}
+
 fn pages_of_memory(
     handed: &mut Handed,
     site: &Site,
-    is_one: bool,
+    now: Now,
     sender: &Sender,
     round: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<(Vec<std::ops::Range<u64>>, u128, u64)> {
     let mut pages = 0;
-    let (ranges, sum) = handed.give(site, is_one, |address, bytes| {
+    let (ranges, sum) = handed.give(site, now, |address, bytes| {
         round()?;
         pages += (bytes.len() / 4096) as u64;
         sender.send(Tag::Memory, &[&address.to_le_bytes(), bytes])
@@ -211,22 +219,23 @@ impl Greeter {
         // What its disk holds is read and compared with the ledger in the end, when nothing changes.
         let mut has = prepare::manifest(&self.data, &Ledger::in_memory())?;
         bring::send_live(sender, &mut has, &theirs)?.tell("a site that comes back gets");
-        let is_one = || self.crew.others() == 0;
-        let runs = Runs::of(&self.site, !is_one())?;
+        let now = || Now {
+            is_one: self.crew.others() == 0,
+            stands: false,
+        };
+        let runs = Runs::of(&self.site, !now().is_one)?;
         let mut handed = Handed::default();
         // The program runs, and the thread that decides has its own rounds.
         let mut round = || Ok(());
-        pages_of_memory(&mut handed, &self.site, is_one(), sender, &mut round)
-            .map_err(PairError::Link)?;
+        pages_of_memory(&mut handed, &self.site, now(), sender, &mut round).map_err(unsent)?;
         let mappings = self.site.mappings().map_err(PairError::Stopped)?;
         runs.send(sender, &mappings).map_err(PairError::Link)?;
         let () = answer(&mut receiver, Tag::Ready)?;
         let mut changed = u64::MAX;
         for _ in 0..PASSES {
             let before = changed;
-            (_, _, changed) =
-                pages_of_memory(&mut handed, &self.site, is_one(), sender, &mut round)
-                    .map_err(PairError::Link)?;
+            (_, _, changed) = pages_of_memory(&mut handed, &self.site, now(), sender, &mut round)
+                .map_err(unsent)?;
             if changed < PASS_MIN || changed > before / 2 {
                 break;
             }
@@ -266,7 +275,7 @@ impl Candidate {
                     .expect_within(lost_after)
                     .map_err(PairError::Link)?;
                 let link = Link {
-                    sender: self.sender,
+                    sender: Arc::new(self.sender),
                     receiver: self.receiver,
                     name: self.name,
                 };
@@ -302,7 +311,11 @@ impl Candidate {
             .say(Tag::Manifest, &manifest)
             .map_err(PairError::Link)?;
         let sites: Vec<&Site> = kin.iter().map(|kin| &*kin.site).collect();
-        let (mut memory, is_one) = (0, kin.len() == 1);
+        let mut memory = 0;
+        let now = Now {
+            is_one: kin.len() == 1,
+            stands: true,
+        };
         for (index, (kin, given)) in kin.iter().zip(&mut all).enumerate() {
             // What the first one had was sent while it ran.
             let mut nothing = Handed::default();
@@ -311,8 +324,8 @@ impl Candidate {
             } else {
                 &mut nothing
             };
-            let given_on = pages_of_memory(handed, &kin.site, is_one, &self.sender, round);
-            let (ranges, sum, pages) = given_on.map_err(PairError::Link)?;
+            let given_on = pages_of_memory(handed, &kin.site, now, &self.sender, round);
+            let (ranges, sum, pages) = given_on.map_err(unsent)?;
             (given.ranges, given.sum) = (ranges, sum);
             memory += pages;
             let unread = files
@@ -323,10 +336,10 @@ impl Candidate {
             let descriptors = (files.descriptors(kin.table), lines);
             send_given(&self.sender, given, descriptors).map_err(PairError::Link)?;
             if index == 0 {
-                memory += others.send(&sites, &self.sender).map_err(PairError::Link)?;
+                memory += others.send(&sites, &self.sender).map_err(unsent)?;
             }
         }
-        round().map_err(PairError::Link)?;
+        round().map_err(unsent)?;
         let () = answer(&mut self.receiver, Tag::Ready)?;
         self.sender.say(Tag::Go, &()).map_err(PairError::Link)?;
         Ok(Brought {

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use steadfast_digest::vote128;
-use steadfast_replica::site::{Attached, Given, InCommon, Pages, Site};
-use steadfast_sys::shared::Shared;
+use steadfast_replica::site::{Attached, Given, InCommon, Name, Pages, Segment, Segments, Site};
 
 use crate::crew::Kin;
 use crate::error::PairError;
@@ -40,16 +39,101 @@ pub(crate) struct Other {
     pub(crate) strand: u64,
     pub(crate) table: u64,
     pub(crate) number: u32,
-    /// Its parent's place, of all processes.
-    pub(crate) parent: usize,
+    /// Its parent's place, of all processes; nothing: its parent has ended.
+    pub(crate) parent: Option<usize>,
+}
+
+/// What the program knows memory by that its processes share.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Named {
+    Nothing,
+    File(PathBuf),
+    System {
+        key: i32,
+        number: i32,
+        is_removed: bool,
+    },
+}
+
+/// Memory that processes share.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Common {
+    bytes: u64,
+    named: Named,
+    owner: (u32, u32),
+    rights: u32,
+}
+
+impl From<&Segment> for Common {
+    fn from(segment: &Segment) -> Self {
+        let (named, owner, rights) = match segment.name.clone() {
+            None => (Named::Nothing, (0, 0), 0),
+            Some(Name::File {
+                path,
+                owner,
+                rights,
+            }) => (Named::File(path), owner, rights),
+            Some(Name::System {
+                key,
+                number,
+                owner,
+                rights,
+                is_removed,
+            }) => {
+                let named = Named::System {
+                    key,
+                    number,
+                    is_removed,
+                };
+                (named, owner, rights)
+            }
+        };
+        Self {
+            bytes: segment.bytes,
+            named,
+            owner,
+            rights,
+        }
+    }
+}
+
+impl From<Common> for Segment {
+    fn from(common: Common) -> Self {
+        let Common {
+            bytes,
+            named,
+            owner,
+            rights,
+        } = common;
+        let name = match named {
+            Named::Nothing => None,
+            Named::File(path) => Some(Name::File {
+                path,
+                owner,
+                rights,
+            }),
+            Named::System {
+                key,
+                number,
+                is_removed,
+            } => Some(Name::System {
+                key,
+                number,
+                owner,
+                rights,
+                is_removed,
+            }),
+        };
+        Self { bytes, name }
+    }
 }
 
 /// What the processes of a program are to each other.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Others {
     pub(crate) all: Vec<Other>,
-    /// Bytes of each segment of memory that they have in common, and the sum over its pages.
-    segments: Vec<u64>,
+    /// Each segment of memory that they have in common, and the sum over all pages.
+    segments: Vec<Common>,
     pub(crate) sum: String,
     /// What they have open in common.
     #[serde(skip)]
@@ -68,7 +152,7 @@ impl Others {
         };
         Self {
             all: kin.iter().skip(1).map(one).collect(),
-            segments: common.segments.clone(),
+            segments: common.segments.iter().map(Common::from).collect(),
             sum: String::new(),
             pool,
             common,
@@ -99,10 +183,8 @@ impl Others {
         let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
         let (head, pool) = rest.split_at_checked(len)?;
         let this: Self = serde_json::from_slice(head).ok()?;
-        let common = InCommon {
-            segments: this.segments.clone(),
-            attached: Vec::new(),
-        };
+        let segments = this.segments.iter().cloned().map(Segment::from);
+        let common = InCommon::told(segments.collect());
         Some(Self {
             pool: pool.to_vec(),
             common,
@@ -111,7 +193,7 @@ impl Others {
     }
 
     /// Joiner: the memory that they have in common, of these pages.
-    pub(crate) fn memory(&self, pages: &Pages) -> Result<Vec<Shared>, String> {
+    pub(crate) fn memory(&self, pages: &Pages) -> Result<Segments, String> {
         let sum = digest_of(&self.sum).map_err(|error| error.to_string())?;
         self.common.make(pages, sum)
     }

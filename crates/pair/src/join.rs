@@ -197,10 +197,15 @@ fn become_secondary(
         theirs.push((take_given(receiver, &mut fresh)?, fresh));
     }
     // All has come: who refuses is heard.
-    let segments = others.memory(&pages).map_err(cannot)?;
+    let mut segments = others.memory(&pages).map_err(cannot)?;
+    site.owns(&segments).map_err(cannot)?;
     // They inherit what they have in common, and begin as the first one is now.
     site.pool(&others.pool).map_err(cannot)?;
     let kin = bear(site, &others.all).map_err(cannot)?;
+    if !others.all.is_empty() {
+        // They may have come to be since it was told which program runs.
+        site.drop_snapshots();
+    }
     let mut files = Files::new(ledger, prepared.data.clone());
     take_descriptors(&mut files, 0, descriptors)?;
     let mut spent = Vec::from(
@@ -221,6 +226,7 @@ fn become_secondary(
     }
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
+    segments.keep();
     // What they take is given back page by page, and the program would wait for that.
     std::thread::spawn(move || drop(spent));
     Ok((files, given.event, adopted))
@@ -249,13 +255,13 @@ fn take_descriptors(
 fn bear(first: &Site, others: &[Other]) -> Result<Vec<Arc<Site>>, String> {
     let mut all: Vec<Arc<Site>> = Vec::new();
     for other in others {
-        let parent = match other.parent.checked_sub(1) {
-            None => first,
-            Some(index) => all
+        let parent = match other.parent.map(|place| place.checked_sub(1)) {
+            None | Some(None) => first,
+            Some(Some(index)) => all
                 .get(index)
                 .ok_or("the list of its processes is damaged")?,
         };
-        let born = parent.bear(other.strand, other.number)?;
+        let born = parent.bear(other.strand, other.number, other.parent.is_none())?;
         all.push(Arc::new(born));
     }
     if !others.is_empty() {

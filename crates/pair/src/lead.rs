@@ -78,6 +78,38 @@ enum Alone {
     Joined(Link, Place),
 }
 
+/// Whether a program that has stood for so long, while a site joins, may stand on.
+fn may_stand(stood: Duration) -> std::io::Result<()> {
+    if stood < STANDS {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!(
+        "it takes what the program has so slowly that that would have to stand still for more than {} s",
+        STANDS.as_secs()
+    )))
+}
+
+/// A program that is about to go on with another site, which is told meanwhile that this one is there.
+struct Going(Arc<Shared>);
+
+impl Going {
+    fn new(side: &Side, link: Option<&Link>) -> Self {
+        let shared = Arc::new(Shared::default());
+        if let Some(link) = link {
+            let (to, flags) = (Arc::clone(&link.sender), Arc::clone(&shared));
+            let lost_after = Duration::from_millis(side.lost_after);
+            std::thread::spawn(move || beat(&to, &flags, lost_after));
+        }
+        Self(shared)
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// A site whose program leads.
 #[derive(Debug)]
 pub(crate) struct Leading<'a> {
@@ -139,7 +171,6 @@ impl Leading<'_> {
             receiver,
             name,
         } = link;
-        let sender = Arc::new(sender);
         let shared = Arc::new(Shared::default());
         self.board.pair_up(&name);
         self.gave_away = false;
@@ -678,15 +709,11 @@ impl Leading<'_> {
         let mut round = || {
             board.tick();
             notify.tick(true, State::Joining.name());
-            if began.elapsed() < STANDS {
-                return Ok(());
-            }
-            Err(std::io::Error::other(format!(
-                "it takes what the program has so slowly that that would have to stand still for more than {} s",
-                STANDS.as_secs()
-            )))
+            may_stand(began.elapsed())
         };
         let handed = candidate.hand_on(&survivor, kin, &mut round);
+        // Until it has gone on: the other site counts from here on.
+        let going = Going::new(self.side, handed.as_ref().ok().map(|(link, _)| link));
         if handed.is_ok() && kin.len() == 1 {
             self.site.keep_snapshots();
         }
@@ -697,6 +724,7 @@ impl Leading<'_> {
         self.crew.go_on_anew(handed.is_ok())?;
         let place =
             go_on(&self.site).map_err(|why| PairError::Bug(format!("after a pause {why}")))?;
+        drop(going);
         self.board.tick();
         Ok(match handed {
             Ok((link, brought)) => {
@@ -719,5 +747,18 @@ impl Leading<'_> {
                 (None, place)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_stands_for_a_minute_and_no_longer() {
+        assert!(may_stand(Duration::from_secs(59)).is_ok());
+        let why = may_stand(Duration::from_secs(60)).expect_err("it is too long");
+        let said = crate::door::unsent(why).to_string();
+        assert!(said.contains("stand still for more than 60 s"), "{said}");
     }
 }

@@ -9,7 +9,7 @@
 
 use std::io::{self, BufReader, Read};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -307,7 +307,7 @@ pub(crate) fn answer<T: DeserializeOwned>(
 /// A link to a secondary whose program stands where this one's does.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) sender: Sender,
+    pub(crate) sender: Arc<Sender>,
     pub(crate) receiver: Receiver,
     /// Of the pair, for the witness.
     pub(crate) name: String,

@@ -113,7 +113,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     }
     site.go()?;
     let link = Link {
-        sender,
+        sender: Arc::new(sender),
         receiver,
         name: greeting.random.clone(),
     };

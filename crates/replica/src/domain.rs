@@ -20,7 +20,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use steadfast_sys::procfs::{self, Mapping};
-use steadfast_sys::shared::{self, Shared};
+use steadfast_sys::segment;
+use steadfast_sys::shared::Shared;
 
 use crate::abi::{self, cmd, phase};
 use crate::group::at;
@@ -181,7 +182,7 @@ impl Supervisor<'_> {
         {
             let (number, made) = match self.found(&map, r, donor) {
                 Found::Number(number) => {
-                    shared::give_to(number, owner)?;
+                    segment::give_to(number, owner)?;
                     (number, None)
                 }
                 Found::Nowhere => {

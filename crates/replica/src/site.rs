@@ -20,6 +20,7 @@
 mod flow;
 mod handover;
 mod join;
+mod named;
 mod open;
 mod process;
 mod relay;
@@ -48,7 +49,8 @@ use crate::{LaunchError, Step as Doing};
 
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
-pub use join::{Given, Handed, Known, Pages};
+pub use join::{Given, Handed, Known, Now, Pages};
+pub use named::{Name, Segment, Segments};
 pub use open::{List, sort_out};
 pub use process::{Becoming, CLASSES, Newborn, Turn};
 pub use relay::{Place, Sent, Told};

@@ -29,6 +29,7 @@ pub mod procfs;
 pub mod ptrace;
 pub mod publish;
 pub mod random;
+pub mod segment;
 pub mod shared;
 pub mod signals;
 pub mod step;

@@ -114,6 +114,14 @@ impl Remote {
     /// # Errors
     /// When the process is gone.
     pub fn read_living(&self, addr: u64, to: &mut [u8]) -> io::Result<()> {
+        if self.read_pinned(addr, to)? {
+            return Ok(());
+        }
+        self.read_sparse(addr, to)
+    }
+
+    /// Whether all of it could be read so.
+    fn read_pinned(&self, addr: u64, to: &mut [u8]) -> io::Result<bool> {
         let ours = libc::iovec {
             iov_base: to.as_mut_ptr().cast(),
             iov_len: to.len(),
@@ -128,10 +136,25 @@ impl Remote {
         let n = unsafe {
             libc::process_vm_readv(self.pid, &raw const ours, 1, &raw const theirs, 1, 0)
         };
-        if usize::try_from(n) == Ok(to.len()) {
+        Ok(usize::try_from(n) == Ok(to.len()))
+    }
+
+    /// As [`Self::read_living`], and as fast, where each page has to be there: a page that the kernel does not give (it has found an error
+    /// in it, or it is a guard) is no page of zeros. `is_one`: the process shares no pages with a copy of it.
+    ///
+    /// # Errors
+    /// When a page cannot be read: which.
+    pub fn read_all(&self, addr: u64, to: &mut [u8], is_one: bool) -> io::Result<()> {
+        if (is_one && self.read_pinned(addr, to)?) || self.read(addr, to).is_ok() {
             return Ok(());
         }
-        self.read_sparse(addr, to)
+        for (index, page) in (0..).zip(to.chunks_mut(4096)) {
+            let at = addr + index * PAGE;
+            self.read(at, page).map_err(|error| {
+                io::Error::other(format!("the page at {at:#x} cannot be read: {error}"))
+            })?;
+        }
+        Ok(())
     }
 
     /// Copies memory in, read-only pages included (they become private copies).

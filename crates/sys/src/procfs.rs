@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// One line of `/proc/PID/maps`.
@@ -186,6 +187,47 @@ pub fn runs(pid: i32) -> bool {
 #[must_use]
 pub fn has_ended(pid: i32) -> bool {
     state(pid).is_none_or(|(letter, _)| matches!(letter, b'Z' | b'X'))
+}
+
+/// Where a private mapping ends to have pages that can be read: at its end, or with the last page of its file. Nothing: the kernel
+/// does not tell how long that is.
+#[must_use]
+pub fn end_of_pages(pid: i32, map: &Mapping) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    if map.inode == 0 {
+        return Some(map.range.end);
+    }
+    let Range { start, end } = map.range;
+    // The link is for those with CAP_SYS_ADMIN (proc_pid_map_files(5)).
+    let about = fs::metadata(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+        .or_else(|_| fs::metadata(&map.path))
+        .ok()?;
+    if about.ino() != map.inode {
+        return None;
+    }
+    let pages = about
+        .len()
+        .next_multiple_of(PAGE)
+        .saturating_sub(map.offset);
+    // Of a device they are memory, without an end.
+    Some(if about.is_file() {
+        end.min(start + pages)
+    } else {
+        end
+    })
+}
+
+/// Whether any process has this file mapped, of those whose mappings may be read.
+#[must_use]
+pub fn is_mapped(file: &fs::Metadata) -> bool {
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    let wanted = format!(" {major:02x}:{minor:02x} {} ", file.ino());
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(pid).any(|pid| {
+        let text = fs::read_to_string(format!("/proc/{pid}/maps"));
+        text.is_ok_and(|text| text.contains(&wanted))
+    })
 }
 
 /// Whether a child of a process has ended and waits for being waited for.

@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::segment;
+
 /// Shared memory that other processes write at any time: only atomics and copies touch it.
 #[derive(Debug)]
 pub struct Shared {
@@ -130,17 +132,24 @@ impl Shared {
         if id < 0 {
             return Err(io::Error::last_os_error());
         }
+        let made = Self::attach(id, bytes).and_then(|made| {
+            segment::give_to(id, owner)?;
+            Ok(made)
+        });
+        let _ = segment::remove(id);
+        made
+    }
+
+    /// A segment of this number and so many bytes, which others have made.
+    ///
+    /// # Errors
+    /// As shmat(2).
+    pub fn attach(id: i32, bytes: usize) -> io::Result<Self> {
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let at = unsafe { libc::shmat(id, std::ptr::null(), 0) };
-        let attached = if at.addr() == usize::MAX {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        };
-        let given = attached.and_then(|()| give_to(id, owner));
-        // SAFETY: IPC_RMID takes no structure.
-        unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
-        given?;
+        if at.addr() == usize::MAX {
+            return Err(io::Error::last_os_error());
+        }
         let base = NonNull::new(at.cast()).expect("shmat never returns page 0 unasked");
         Ok(Self {
             backing: Backing::Segment(id),
@@ -235,29 +244,6 @@ impl Shared {
     /// Stores a word, releasing what was stored before it.
     pub fn set64(&self, offset: usize, value: u64) {
         self.u64(offset).store(value, Ordering::Release);
-    }
-}
-
-/// Gives a System V segment to a user and group.
-///
-/// # Errors
-/// As shmctl(2).
-pub fn give_to(id: i32, (uid, gid): (u32, u32)) -> io::Result<()> {
-    // SAFETY: a structure of numbers, for which zero is a value.
-    let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
-    // SAFETY: `about` is writable for one structure.
-    if unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut about) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if (about.shm_perm.uid, about.shm_perm.gid) == (uid, gid) {
-        return Ok(());
-    }
-    about.shm_perm.uid = uid;
-    about.shm_perm.gid = gid;
-    // SAFETY: `about` is a whole structure that the kernel filled in.
-    match unsafe { libc::shmctl(id, libc::IPC_SET, &raw mut about) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
     }
 }
 

@@ -536,7 +536,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
-	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid) && me.slot == 0) {
+	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid || nr == NR_shmctl) && me.slot == 0) {
 		if (sf_kernel_answers(nr, a, &r))
 			return r;
 		sf_kernel_translate(nr, call);
@@ -581,7 +581,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	brought_signals(nr, a, r);
 	if (unlikely(SF_ROOM_CALL(nr)) && me.slot == 0)
 		sf_room_after(nr, a, r);
-	return sf_kernel_result(nr, r);
+	return sf_kernel_result(nr, a, r);
 }
 
 /* On every replica, after agreement and in log order: state that the agent keeps. */
@@ -653,7 +653,7 @@ s64 sf_fd_name(u64 fd, char *to, u32 room)
 
 static int is_own_group(s32 pid)
 {
-	return pid == 0 || (pid < -1 && -pid == (s32)sf_kernel_result(NR_getpgrp, sys0(NR_getpgrp)));
+	return pid == 0 || (pid < -1 && -pid == (s32)sf_kernel_result(NR_getpgrp, NULL, sys0(NR_getpgrp)));
 }
 
 /* The kill(2) family with SIGKILL, at anybody. */

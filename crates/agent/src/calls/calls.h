@@ -31,7 +31,7 @@ s64 sf_orphan(u64 share);
 const struct sf_call *sf_spawn_row(const struct sf_call *, struct sf_call *own, u32 nr, const u64 a[6]);
 int sf_spawn_before(struct sf_regs *, u32 nr, const u64 a[6]);
 void sf_spawn_hook(struct sf_event *, struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
-s64 sf_spawn_nobody(u64 group, s32 number);
+s64 sf_spawn_nobody(u64 group, u64 number);
 NORETURN void sf_spawned(s64 pid);
 NORETURN void sf_spawn_goes_on(struct sf_event *, const struct sf_result *);
 NORETURN void sf_spawn_dies(void);
@@ -65,7 +65,7 @@ void sf_kernel_siginfo(struct sf_siginfo *);
 void sf_kernel_delivered(const struct sf_siginfo *);
 int sf_kernel_answers(u32 nr, const u64 a[6], s64 *ret);
 void sf_kernel_translate(u32 nr, u64 call[7]);
-s64 sf_kernel_result(u32 nr, s64 ret);
+s64 sf_kernel_result(u32 nr, const u64 a[6], s64 ret);
 s64 sf_kernel_join(void);
 
 /* room.c: a limit of the program's own address space */

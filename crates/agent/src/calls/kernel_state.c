@@ -612,7 +612,7 @@ static void number_in(u64 *pid)
 		*pid = (u64) - (s64)sf_pair_own(-(s32)*pid);
 }
 
-/* Numbers of the program's own process and timers, as the kernel knows them by now. */
+/* Numbers of the program's own process, timers and segments, as the kernel knows them by now. */
 void sf_kernel_translate(u32 nr, u64 call[7])
 {
 	u64 *a = call + 1;
@@ -622,6 +622,8 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 			a[0] = (u64)number[i];
 		return;
 	}
+	if (nr == NR_shmctl)
+		a[0] = (u64)sf_segment_own((s32)a[0]);
 	if (!me.renumbered)
 		return;
 	switch (nr) {
@@ -655,8 +657,10 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 	}
 }
 
-s64 sf_kernel_result(u32 nr, s64 ret)
+s64 sf_kernel_result(u32 nr, const u64 a[6], s64 ret)
 {
+	if (unlikely(nr == NR_shmget) && ret >= 0 && (G->options & SF_O_PAIR))
+		return sf_segment_number((s32)ret, sf_segment_made(a));
 	if (likely(!me.renumbered) || ret <= 0)
 		return ret;
 	switch (nr) {

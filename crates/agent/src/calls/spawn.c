@@ -29,6 +29,7 @@
 #define CLONE_FILES 0x400ull
 #define CLONE_PIDFD 0x1000ull
 #define CLONE_VFORK 0x4000ull
+#define CLONE_PARENT 0x8000ull
 #define CLONE_PARENT_SETTID 0x100000ull
 #define CLONE_CHILD_CLEARTID 0x200000ull
 #define CLONE_CHILD_SETTID 0x1000000ull
@@ -462,17 +463,21 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 }
 
 /* A site that joins a program of several processes: a child that is nobody, as this process is until it gets what it is to become
- * (join.c). 0 in the child; else its number, or an errno. */
-s64 sf_spawn_nobody(u64 group, s32 number)
+ * (join.c). An orphan is the child of the launcher, which is its first process's parent: it has come to be that on the survivor. 0 in
+ * the child; else its number, or an errno. */
+s64 sf_spawn_nobody(u64 group, u64 number)
 {
+	const int orphan = (number & SF_ORPHAN) != 0;
 	const struct {
 		u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
-	} ca = { .exit_signal = 17 /* SIGCHLD */ };
+	} ca = { .flags = orphan ? CLONE_PARENT : 0, .exit_signal = orphan ? 0 : 17 /* SIGCHLD */ };
 	const u32 armed = tls.selector;
 	const s64 own = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 	tls.selector = armed;
-	if (own > 0)
-		sf_pair_bore(number, (s32)own);
+	if (own > 0 && orphan)
+		sf_pair_knows((s32)number, (s32)own);
+	else if (own > 0)
+		sf_pair_bore((s32)number, (s32)own);
 	if (own != 0)
 		return own;
 	map_group(group);

@@ -207,8 +207,10 @@ enum sf_cmd {
 	SF_C_INHERIT, /* end the turn of the dead replica `arg` (domain.c); answers whether its successor has the baton */
 	SF_C_SEGMENTS, /* that successor, and a site that joins: attach the segments listed in the transfer area */
 	SF_C_POOL, /* a site that joins: make the descriptors that stand at SF_OFF_HELD, for all of its processes (join.c) */
-	SF_C_BEAR, /* ... and a process that is nobody: `arg` is its group's memory, `arg2` the number that the program knows it by */
+	SF_C_BEAR, /* ... and a process that is nobody: `arg` is its group's memory, `arg2` the number that the program knows it by,
+	            * and SF_ORPHAN if its parent has ended */
 };
+#define SF_ORPHAN (1ull << 32)
 
 /* How a state is looked for: one instruction at a time, or at a payload that was planted there. */
 enum sf_seek {
@@ -295,9 +297,15 @@ struct sf_tree {
 #define SF_TREE_NUMBERS 1024u
 	uint64_t number[SF_TREE_NUMBERS];
 	uint64_t changes; /* of names on this site, by all processes (storage.c) */
+	/* Segments of System V that the program has made: the number that it knows each by, and above it this site's own, both plus
+	 * one; 0: free (segment.c). */
+#define SF_TREE_SEGMENTS 64u
+	uint64_t segment[SF_TREE_SEGMENTS];
 };
 #define SF_TREE_BYTES 16384u
 _Static_assert(sizeof(struct sf_tree) <= SF_TREE_BYTES, "crates/replica/src/site/process.rs, turns");
+_Static_assert(__builtin_offsetof(struct sf_tree, made) == 16, "crates/replica/src/site/named.rs");
+_Static_assert(__builtin_offsetof(struct sf_tree, segment) == 12312, "... as well");
 
 /* A descriptor of a program whose other site comes back. */
 #define SF_HELD_OPTIONS 14u

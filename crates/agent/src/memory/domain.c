@@ -473,14 +473,13 @@ static s64 share(const struct sf_segment *s)
 
 #define OF_SYSV (~0ull) /* in place of a device */
 #define IPC_STAT 2u
-#define NEW 03000u /* IPC_CREAT|IPC_EXCL */
 #define SHM_RDONLY 010000u
 #define SHM_RND 020000u
 
 /* After shmget(2), in every replica: what nobody else can have made holds zeros. */
 void sf_domain_made(const u64 a[6], s64 id)
 {
-	if ((u32)a[0] != 0 /* IPC_PRIVATE */ && ((u32)a[2] & NEW) != NEW)
+	if (!sf_segment_made(a))
 		return;
 	for (u32 i = 0; i < app.made_n; i++)
 		if (app.made[i].id == (s32)id)
@@ -493,7 +492,7 @@ void sf_domain_made(const u64 a[6], s64 id)
 static int untouched(s32 id)
 {
 	u64 ds[14];
-	return sys3(NR_shmctl, id, IPC_STAT, ds) == 0 && ds[7] == 0;
+	return sys3(NR_shmctl, sf_segment_own(id), IPC_STAT, ds) == 0 && ds[7] == 0;
 }
 
 s64 sf_domain_attach(const u64 a[6], s64 forced)
@@ -509,8 +508,11 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 	}
 	if (!m)
 		return -EINVAL;
-	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) : common((u64)forced, sf_page_up(m->bytes));
-	if (!sf_failed(r) && me.slot != 0 && prot == PROT_READ && sf_failed(sys3(NR_mprotect, r, sf_page_up(m->bytes), prot)))
+	/* In a pair each site has the segment itself; a re-run stores to nobody's. */
+	const int real = me.slot == 0 || ((G->options & SF_O_PAIR) && me.role != SF_RERUN);
+	s64 r = real ? sys3(NR_shmat, sf_segment_own((s32)a[0]), me.slot == 0 ? a[1] : (u64)forced, a[2])
+		     : common((u64)forced, sf_page_up(m->bytes));
+	if (!sf_failed(r) && !real && prot == PROT_READ && sf_failed(sys3(NR_mprotect, r, sf_page_up(m->bytes), prot)))
 		r = -ENOMEM;
 	if (sf_failed(r))
 		return r;

@@ -11,7 +11,8 @@
  * A program that is one process alone maps such a file as any other (shared.c), which keeps its repair; at a fork the
  * mapping becomes a segment.
  *
- * In a pair each site has the file itself, made and mapped by its own processes.
+ * In a pair each site has the file itself, made and mapped by its own processes. So it is with segments of System V that the
+ * program makes: each site has its own, and the program knows it by one number at both.
  *
  * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file.
  * See shm_overview(7), tmpfs(5); crates/replica/src/segments.rs.
@@ -24,10 +25,14 @@
 #define O_CREAT 0100u
 #define O_EXCL 0200u
 #define PROT_READ 1
+#define MAP_SHARED 1
+#define MAP_FIXED_NOREPLACE 0x100000
 #define PROT_WRITE 2
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
+#define IPC_RMID 0
 #define IPC_STAT 2u
+#define NEW 03000u /* IPC_CREAT|IPC_EXCL */
 #define TMPFS 0x01021994u
 #define SEGMENT_STAGE (SF_DOMAIN + (1ull << 30))
 #define STAGE_BYTES (30ull << 30) /* up to SF_STAGE */
@@ -134,21 +139,114 @@ static s64 attach(const struct sf_shared_file *f, u64 offset, u64 bytes, u64 at,
 	return attach_part(f->copy[me.slot], f->size, offset, bytes, at, prot);
 }
 
-/* A follower made anew, from the leader: in the place of the leader's segments, those of its own index. The launcher has
- * listed them: how many, then of each address, bytes, offset, number and protection (crates/replica, domain.rs). */
+/* A file that a site which joins has made again. */
+static s64 map_file(const char *path, const u64 *m)
+{
+	const s64 fd = sys3(NR_open, path, 02000002 /* O_RDWR|O_CLOEXEC */, 0);
+	if (fd < 0)
+		return fd;
+	s64 r = sys6(NR_mmap, m[0], sf_page_up(m[1]), m[4], MAP_SHARED | MAP_FIXED_NOREPLACE, fd, m[2]);
+	sys1(NR_close, fd);
+	return r;
+}
+
+/* A follower made anew, from the leader: in the place of the leader's segments, those of its own index; and a site that joins. The
+ * launcher has listed them: how many, then of each address, bytes, offset, number and protection (crates/replica, domain.rs). In place
+ * of a number there may be where a path stands, from here on (several.rs). */
+#define BY_PATH (1ull << 63)
 s64 sf_segments_anew(void)
 {
 	const u64 *l = (const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536);
 	u64 about[14]; /* struct shmid64_ds: the size comes behind the rights, six words */
 	for (u64 i = 0; i < l[0]; i++) {
 		const u64 *m = l + 1 + 5 * i;
-		s64 r = sys3(NR_shmctl, m[3], IPC_STAT, about);
-		if (!sf_failed(r))
+		s64 r;
+		if (m[3] & BY_PATH)
+			r = map_file((const char *)l + (m[3] & ~BY_PATH), m);
+		else if (!sf_failed(r = sys3(NR_shmctl, m[3], IPC_STAT, about)))
 			r = sf_page_up(about[6]) < m[2] + m[1] ? -EINVAL : attach_part((s32)m[3], about[6], m[2], m[1], m[0], m[4]);
 		if (sf_failed(r))
 			return r;
 	}
 	return 0;
+}
+
+/* ---- System V, in a pair ---- */
+
+/* Whether shmget(2) with these arguments makes a segment that the program may attach (domain.c). */
+int sf_segment_made(const u64 a[6])
+{
+	return (u32)a[0] == 0 /* IPC_PRIVATE */ || ((u32)a[2] & NEW) == NEW;
+}
+
+/* Whether a segment is one that a program which has ended left behind: nobody has it attached, and who made it is gone. */
+static int is_left_behind(s64 id)
+{
+	u64 about[14]; /* struct shmid64_ds: behind size and three times come who made it and how many have it */
+	return id >= 0 && sys3(NR_shmctl, id, IPC_STAT, about) == 0 && about[11] == 0 && sys2(NR_kill, (s32)about[10], 0) == -ESRCH;
+}
+
+/* The secondary, after the primary has made one: its own, as the last program of this host may have left one by that key. */
+s64 sf_segment_make(const u64 a[6])
+{
+	const s64 r = sys3(NR_shmget, a[0], a[1], a[2]);
+	if (r != -EEXIST)
+		return r;
+	const s64 old = sys3(NR_shmget, a[0], 0, 0);
+	if (!is_left_behind(old) || sys3(NR_shmctl, old, IPC_RMID, 0) < 0)
+		return r;
+	return sys3(NR_shmget, a[0], a[1], a[2]);
+}
+
+static u64 *segment_known(u32 half, s32 id)
+{
+	for (u32 i = 0; i < SF_TREE_SEGMENTS; i++) {
+		const u64 word = load(&TREE->segment[i]);
+		if (word && (u32)(word >> 32 * half) == (u32)id + 1)
+			return &TREE->segment[i];
+	}
+	return NULL;
+}
+
+/* Those that the kernel has no more make room. Where there is none, a number is the kernel's own. */
+void sf_segment_numbered(s32 number, s32 own)
+{
+	u64 about[14];
+	for (u32 i = 0; i < SF_TREE_SEGMENTS; i++) {
+		const u64 word = load(&TREE->segment[i]);
+		const s64 r = word ? sys3(NR_shmctl, (u32)(word >> 32) - 1, IPC_STAT, about) : 0;
+		if (r == -EINVAL || r == -EIDRM)
+			store(&TREE->segment[i], 0);
+	}
+	for (u32 i = 0; i < SF_TREE_SEGMENTS; i++) {
+		u64 free = 0;
+		const u64 word = ((u32)number + 1ull) | ((u32)own + 1ull) << 32;
+		if (__atomic_compare_exchange_n(&TREE->segment[i], &free, word, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return;
+	}
+}
+
+/* What this site's kernel calls the segment that the program knows as `number`. */
+s32 sf_segment_own(s32 number)
+{
+	const u64 *known = G->options & SF_O_PAIR ? segment_known(0, number) : NULL;
+	return known ? (s32)(u32)(load(known) >> 32) - 1 : number;
+}
+
+/* The leader, whose kernel has made one, or found it: what the program is to know it by. It may know another one by that number, from a
+ * kernel that is lost. */
+s32 sf_segment_number(s32 own, int made)
+{
+	const u64 *known = segment_known(1, own);
+	s32 number = own;
+	if (known)
+		return (s32)((u32)load(known) - 1);
+	if (!made)
+		return own;
+	while (segment_known(0, number))
+		number = (number + (1 << 24)) & 0x7fffffff;
+	sf_segment_numbered(number, own);
+	return number;
 }
 
 /* Every replica: the mapping itself. */

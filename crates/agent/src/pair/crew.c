@@ -31,7 +31,7 @@ static struct {
 static u32 children;
 
 /* ... and those of all processes of this site: any may signal any. One that is not to be found signals nobody else's. */
-static void numbered_crew(s32 number, s32 own)
+void sf_pair_knows(s32 number, s32 own)
 {
 	const u64 word = (u32)number | (u64)(u32)own << 32;
 	for (u32 i = 0; i < SF_TREE_NUMBERS; i++) {
@@ -51,7 +51,7 @@ static void forget_crew(s32 own)
 
 void sf_pair_bore(s32 number, s32 own)
 {
-	numbered_crew(number, own);
+	sf_pair_knows(number, own);
 	const u32 i = children < 256 ? children++ : 0;
 	child[i].number = number;
 	child[i].own = own;
@@ -124,7 +124,7 @@ void sf_pair_leads(void)
 {
 	const s32 own = (s32)sys0(NR_getpid);
 	if (!sf_pair_own((s32)G->leader_pid))
-		numbered_crew((s32)G->leader_pid, own);
+		sf_pair_knows((s32)G->leader_pid, own);
 }
 
 s32 sf_pair_number(s32 own)

@@ -56,6 +56,32 @@ static u32 word_of(u32 fd, u32 level, u32 name, u32 *known)
 	return v;
 }
 
+/* Of a local socket that has a name: who may connect to it, in place of a connection's account. */
+struct named {
+	u32 known, mode, user, group;
+};
+
+static void give_name(struct sf_held *h)
+{
+	struct named name = { 0 };
+	struct stat st;
+	if (h->domain != 1 /* AF_UNIX */ || h->own_len <= 2 || !h->own[2])
+		return;
+	if (sys2(NR_stat, h->own + 2, &st) == 0)
+		name = (struct named){ 1, st.mode & 07777, st.uid, st.gid };
+	memcpy(h->line, &name, sizeof name);
+}
+
+static void take_name(const struct sf_held *h)
+{
+	struct named name;
+	memcpy(&name, h->line, sizeof name);
+	if (h->domain != 1 || h->own_len <= 2 || !h->own[2] || !name.known)
+		return;
+	sys3(NR_chown, h->own + 2, name.user, name.group);
+	sys2(NR_chmod, h->own + 2, name.mode);
+}
+
 /* 0, or why it cannot be handed on. */
 static s64 give_socket(struct sf_held *h)
 {
@@ -78,6 +104,7 @@ static s64 give_socket(struct sf_held *h)
 		if (len > sizeof h->own)
 			return -ENAMETOOLONG; /* a local socket */
 		h->own_len = len;
+		give_name(h);
 	}
 	return 0;
 }
@@ -251,6 +278,7 @@ static s64 take_socket(const struct sf_held *h)
 			sys1(NR_close, fd);
 			return r;
 		}
+		take_name(h);
 	}
 	return fd;
 }

@@ -20,6 +20,7 @@ s64 sf_pair_lead(int asked);
 void sf_pair_speak(void);
 
 /* crew.c: the processes of a pair's program */
+void sf_pair_knows(s32 number, s32 own);
 void sf_pair_bore(s32 number, s32 own);
 void sf_pair_born(void);
 void sf_pair_ends(void);

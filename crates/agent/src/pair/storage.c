@@ -1364,6 +1364,20 @@ static int follow_copy(u32 nr, const u64 a[6], s64 ret, const struct sf_note *n)
 	return 1;
 }
 
+/* Segments of System V: this site has its own. */
+static int follow_segment(struct sf_event *e, u32 nr, const u64 a[6], s64 ret)
+{
+	if (nr == NR_shmctl && ret == 0 && ((u32)a[1] == 0 /* IPC_RMID */ || (u32)a[1] == 1 /* IPC_SET */))
+		sys3(NR_shmctl, sf_segment_own((s32)a[0]), (u32)a[1], a[2]);
+	if (nr != NR_shmget || ret < 0 || !sf_segment_made(a))
+		return 1;
+	const s64 own = sf_segment_make(a);
+	if (own < 0)
+		return may_end_so(e, nr, own, ret, ~0ull);
+	sf_segment_numbered((s32)ret, (s32)own);
+	return 1;
+}
+
 int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
 {
 	const struct sf_note *n = NOTE(e->seq);
@@ -1400,6 +1414,8 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 			if (!follow_facts(e, nr, a, r))
 				return 0;
 		if (nr == NR_getdents64 && !follow_names(e, nr, a, r))
+			return 0;
+		if (unlikely(nr == NR_shmget || nr == NR_shmctl) && !follow_segment(e, nr, a, r->ret))
 			return 0;
 	}
 	sf_scatter(r, c, a, r->ret);

@@ -837,7 +837,7 @@ void sf_pause(void)
 			}
 			break;
 		case SF_C_BEAR:
-			ret = sf_spawn_nobody(own->cmd_arg, (s32)own->cmd_arg2);
+			ret = sf_spawn_nobody(own->cmd_arg, own->cmd_arg2);
 			if (ret == 0) { /* the child, in a group of its own, pauses as well */
 				own->cmd_ack = own->cmd_seq;
 				own->again = me.next;

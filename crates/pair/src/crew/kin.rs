@@ -46,8 +46,8 @@ pub(crate) struct Kin {
     pub(crate) site: Arc<Site>,
     /// By the strand that it began with.
     pub(crate) table: u64,
-    /// In the list of all; the first one has none.
-    pub(crate) parent: usize,
+    /// In the list of all; nothing: it has ended, or this is the first one.
+    pub(crate) parent: Option<usize>,
 }
 
 /// A process goes on with a log that begins anew there. One that somebody has killed while it stood has such a log as well: its end
@@ -93,12 +93,15 @@ impl Crew {
         let mut all = vec![Kin {
             site: Arc::clone(&self.first.site),
             table: self.first.table,
-            parent: 0,
+            parent: None,
         }];
+        let own = i32::try_from(std::process::id()).expect("a number");
         while !left.is_empty() {
+            // This one has adopted those whose parent has ended.
             let parent_of = |strand: &Strand| {
                 let parent = procfs::parent(strand.site.pid())?;
-                all.iter().position(|kin| kin.site.pid() == parent)
+                let known = all.iter().position(|kin| kin.site.pid() == parent);
+                known.map(Some).or((parent == own).then_some(None))
             };
             let next = left.iter().enumerate();
             let next = next
@@ -106,7 +109,7 @@ impl Crew {
                 .next();
             let Some((index, parent)) = next else {
                 return Err(NotNow::Other(format!(
-                    "the parent of process {} of the program has ended, and nobody can be made its parent on another host",
+                    "whose child process {} of the program is, the kernel does not say",
                     left[0].site.program_number()
                 )));
             };

@@ -18,6 +18,13 @@ const HALTS: Duration = Duration::from_millis(1);
 /// What is on its way about a strand when it ends comes within so many others.
 const ENDED_MAX: usize = 256;
 
+/// Whether a process is to stand.
+enum Halt {
+    Not,
+    OnItsWay,
+    Stands,
+}
+
 impl Crew {
     /// A process of `parent`'s is on its way.
     fn born(self: &Arc<Self>, newborn: Newborn) {
@@ -137,8 +144,15 @@ impl Crew {
                 }
                 _ => {}
             }
-            let halts = self.halts(strand);
-            match site.news(if halts { HALTS } else { LOOK }) {
+            let look = match self.halts(strand) {
+                Halt::Not => LOOK,
+                Halt::OnItsWay => HALTS,
+                Halt::Stands => {
+                    self.rest(LOOK);
+                    Duration::ZERO
+                }
+            };
+            match site.news(look) {
                 None => {
                     let paired = matches!(self.mode(), Mode::Leads(_));
                     if let Err(error) = strand.spins(paired, !paired) {
@@ -182,8 +196,8 @@ impl Crew {
         }
     }
 
-    /// Has a process stand, or go on, as it is to; whether it is on its way to either.
-    fn halts(&self, strand: &Strand) -> bool {
+    /// Has a process stand, or go on, as it is to.
+    fn halts(&self, strand: &Strand) -> Halt {
         let site = &strand.site;
         let halt = self.halt.load(Ordering::SeqCst) && site.leads();
         if halt && !strand.halts.swap(true, Ordering::SeqCst) {
@@ -201,14 +215,25 @@ impl Crew {
                 self.stop(PairError::Bug(why));
             }
         }
-        if !halt || strand.stands.load(Ordering::SeqCst) > 0 {
-            return halt;
+        if !halt {
+            return Halt::Not;
+        }
+        if strand.stands.load(Ordering::SeqCst) > 0 {
+            return Halt::Stands;
         }
         match site.stands_at() {
             Some(event) => strand.stands.store(event, Ordering::SeqCst),
             None => site.nudge(),
         }
-        true
+        Halt::OnItsWay
+    }
+
+    /// Until those that stand are to go on, or for so long.
+    fn rest(&self, limit: Duration) {
+        let halt = || self.halt.load(Ordering::SeqCst);
+        let waits = locked(&self.gate);
+        let waited = self.opened.wait_timeout_while(waits, limit, |_| halt());
+        drop(waited.expect("no panic under it"));
     }
 
     /// A process has ended here: whether that is the program's will.

@@ -74,6 +74,13 @@ impl Pair<'_> {
                         "its disk has failed: at event {seq} {name}{file} gave an error: {error}"
                     )));
                 }
+                if name == "shmget" {
+                    let errno = i32::try_from(-own).unwrap_or(0);
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    return Err(PairError::Stopped(format!(
+                        "at event {seq} the program has made a segment of System V, and B cannot have one by that key ({error}): see ipcs(1) there"
+                    )));
+                }
                 let what = match name {
                     "getdents64" => format!("listed {theirs} names on A and {own} on B, or others"),
                     _ if own == theirs => "gave different rights, owners or links".to_owned(),

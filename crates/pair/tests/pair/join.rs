@@ -49,7 +49,11 @@ impl Told {
     }
 
     pub(crate) fn wait_for_n(&self, what: &str, n: usize) {
-        let deadline = Instant::now() + LIMIT;
+        self.wait_so_long(what, n, LIMIT);
+    }
+
+    pub(crate) fn wait_so_long(&self, what: &str, n: usize, limit: Duration) {
+        let deadline = Instant::now() + limit;
         while self.said().matches(what).count() < n {
             assert!(
                 Instant::now() < deadline,
@@ -294,6 +298,55 @@ fn a_site_whose_program_is_slow_to_go_on_after_a_join_is_not_lost() {
     assert_eq!(a.ask(CHANGE), "400");
     let lost = a.said().matches("this site goes on alone").count();
     assert_eq!(lost, 1, "{}{}", a.said(), c.said());
+    a.kill();
+    assert_eq!(c.ask_after_loss("PRAGMA integrity_check;"), "ok");
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// The site that leads says that it is there from the last word of a join on: its program, which is stopped here, goes on later.
+#[test]
+fn a_site_whose_program_stands_on_after_a_join_is_not_lost_to_the_one_that_has_joined() {
+    let dir = with_table("stands-on");
+    let (site, witness) = (sqlite_site(&dir), Witness::new("stands-on"));
+    let said = witness.flags(500);
+    let (mut a, door) = alone(&site, &witness, &said);
+    let to = flags(&said, &["--peer", &door]);
+    let mut c = Told::start(&site, "join", &to, &witness.0, "c");
+    c.wait_for("the other site has given");
+    let joiner = c.child.id().cast_signed();
+    let signal = |pid, signal| steadfast_sys::child::kill(pid, signal);
+    // The joiner comes on little by little, until the program stands for it.
+    let deadline = Instant::now() + LIMIT;
+    signal(joiner, libc::SIGSTOP);
+    while crate::status::status(&a.child).1["state"] != "joining" {
+        let late = c.said().contains("this site has joined") || Instant::now() > deadline;
+        assert!(!late, "it was not seen to join: {}", c.said());
+        signal(joiner, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(2));
+        signal(joiner, libc::SIGSTOP);
+    }
+    // What it is to give, it has given.
+    std::thread::sleep(Duration::from_millis(300));
+    let stopped = crate::tree::program(&a.child);
+    for pid in &stopped {
+        signal(pid.cast_signed(), libc::SIGSTOP);
+    }
+    signal(joiner, libc::SIGCONT);
+    c.wait_for("this site has joined");
+    std::thread::sleep(Duration::from_millis(1200));
+    for pid in &stopped {
+        signal(pid.cast_signed(), libc::SIGCONT);
+    }
+    a.wait_for("the other site is back");
+    assert_eq!(a.ask(CHANGE), "400");
+    let told = c.said();
+    assert!(
+        !told.contains("nothing more is heard"),
+        "{told}{}",
+        a.said()
+    );
     a.kill();
     assert_eq!(c.ask_after_loss("PRAGMA integrity_check;"), "ok");
     let (status, told) = c.end();

@@ -19,6 +19,7 @@ mod kubernetes;
 mod lost;
 mod moments;
 mod names;
+mod postgres;
 mod processor;
 mod rights;
 mod scrub;

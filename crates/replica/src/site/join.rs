@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use steadfast_digest::vote128;
 use steadfast_sys::memory::Remote;
-use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, descriptor, procfs};
 
+use super::named::Segments;
 use super::several::Attached;
 use super::{News, Place, Site};
 use crate::abi::{self, alarm, cmd, phase};
@@ -140,22 +140,55 @@ pub(super) fn is_zero(page: &[u8]) -> bool {
     *page == ZEROS[..page.len()]
 }
 
+/// How a process is while its memory is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// No child shares pages with it, of which a fast read would make copies.
+    pub is_one: bool,
+    /// It stands; else what is read may have gone, and is read again when it does.
+    pub stands: bool,
+}
+
+/// Reads a piece, of which so many bytes are there, and zeros behind them. Where nobody says how many, a page that cannot be read is one of
+/// zeros.
+fn read(
+    memory: &Remote,
+    at: u64,
+    (bytes, there): (&mut [u8], Option<u64>),
+    Now { is_one, stands }: Now,
+) -> io::Result<()> {
+    let Some(there) = there.filter(|_| stands) else {
+        return if is_one {
+            memory.read_living(at, bytes)
+        } else {
+            memory.read_sparse(at, bytes)
+        };
+    };
+    let (pages, none) = bytes.split_at_mut(usize::try_from(there).expect("of the piece"));
+    none.fill(0);
+    if pages.is_empty() {
+        return Ok(());
+    }
+    memory.read_all(at, pages, is_one)
+}
+
 impl Handed {
     /// Hands on what is not as it was handed on last. Where the program has pages, and the sum over them, which mean
-    /// something if it was paused. `is_one`: no child shares pages with it, of which a fast read would make copies.
+    /// something if it stands.
     ///
     /// # Errors
-    /// When the program cannot be read, or `put` fails.
+    /// When a page of the program cannot be read, or `put` fails.
     pub fn give(
         &mut self,
         site: &Site,
-        is_one: bool,
+        now: Now,
         mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<(Vec<Range<u64>>, u128)> {
         let memory = Remote::open(site.pid)?;
         let (mut ranges, mut sum) = (Vec::new(), 0_u128);
         let mut bytes = vec![0; PIECE];
         for map in procfs::maps(site.pid)?.iter().filter(|m| transplanted(m)) {
+            let readable = procfs::end_of_pages(site.pid, map);
             // Of a file the joiner has nothing mapped.
             let runs = if map.readable && map.inode != 0 {
                 vec![map.range.clone()]
@@ -166,11 +199,8 @@ impl Handed {
                 for at in run.clone().step_by(PIECE) {
                     let len = usize::try_from((run.end - at).min(PIECE as u64))
                         .expect("bounded by PIECE");
-                    if is_one {
-                        memory.read_living(at, &mut bytes[..len])?;
-                    } else {
-                        memory.read_sparse(at, &mut bytes[..len])?;
-                    }
+                    let there = readable.map(|end| end.saturating_sub(at).min(len as u64));
+                    read(&memory, at, (&mut bytes[..len], there), now)?;
                     sum = sum.wrapping_add(self.give_piece(at, &bytes[..len], &mut put)?);
                 }
                 ranges.push(run);
@@ -463,7 +493,7 @@ impl Site {
         given: &Given,
         mapped: &[u8],
         (mut pages, mut known): (Pages, Known),
-        (mut fresh, segments): (Pages, &[Shared]),
+        (mut fresh, segments): (Pages, &Segments),
     ) -> Result<[Pages; 2], String> {
         let failed = |error: io::Error| format!("its memory cannot be written: {error}");
         self.group()
@@ -607,6 +637,64 @@ mod tests {
         let line = "tfd:        5 events: 8000201d data:         1f00000005  pos:0 ino:2a sdev:9";
         assert_eq!(polled(line), Some((5, 0x8000_201d, 0x1f_0000_0005)));
         assert_eq!(polled("flags:\t02000002"), None);
+    }
+
+    /// Two pages of a file, private, and the file has lost the second one.
+    const CUT: &str = "import mmap,os,sys; f=open(sys.argv[1],'r+b'); f.truncate(8192)
+m=mmap.mmap(f.fileno(),8192,flags=mmap.MAP_PRIVATE); m[0]=7; f.truncate(4096); print(flush=True); sys.stdin.read()";
+
+    #[test]
+    fn a_page_that_cannot_be_read_is_told_and_one_behind_the_end_of_a_file_is_zeros() {
+        use std::process::{Command, Stdio};
+        let path = std::env::temp_dir().join(format!("steadfast-cut-{}", std::process::id()));
+        std::fs::File::create(&path).expect("a file");
+        let mut program = Command::new("python3");
+        let mut child = program
+            .args(["-c", CUT])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python is installed");
+        let out = child.stdout.as_mut().expect("piped");
+        io::Read::read_exact(out, &mut [0]).expect("it is mapped");
+        let pid = i32::try_from(child.id()).expect("a number");
+        let maps = procfs::maps(pid).expect("its mappings");
+        let map = maps.iter().find(|map| map.path == path).expect("its file");
+        let end = procfs::end_of_pages(pid, map);
+        assert_eq!(end, Some(map.range.start + PAGE as u64));
+
+        let memory = Remote::open(pid).expect("a child");
+        let mut bytes = vec![1; 2 * PAGE];
+        for is_one in [true, false] {
+            let now = Now {
+                is_one,
+                stands: true,
+            };
+            let there = Some(PAGE as u64);
+            read(&memory, map.range.start, (&mut bytes, there), now).expect("it is there");
+            assert!(bytes[0] == 7 && is_zero(&bytes[PAGE..]));
+            let all = Some(2 * PAGE as u64);
+            let read = read(&memory, map.range.start, (&mut bytes, all), now);
+            let why = read.expect_err("there is none").to_string();
+            let which = format!(
+                "the page at {:#x} cannot be read",
+                map.range.start + PAGE as u64
+            );
+            assert!(why.contains(&which), "{why}");
+            bytes.fill(1);
+        }
+        // While it runs, its mappings come and go.
+        let now = Now {
+            is_one: true,
+            stands: false,
+        };
+        let all = Some(2 * PAGE as u64);
+        read(&memory, map.range.start, (&mut bytes, all), now).expect("it lives");
+        assert!(bytes[0] == 7 && is_zero(&bytes[PAGE..]));
+        drop(child.stdin.take());
+        child.wait().expect("a child");
+        std::fs::remove_file(&path).expect("clean");
     }
 
     #[test]

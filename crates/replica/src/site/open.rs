@@ -403,6 +403,22 @@ mod tests {
         assert!(refused.is_err_and(|why| why.contains("shut down")));
     }
 
+    /// As of another network, or made while the kernel told of them.
+    #[test]
+    fn a_pair_of_which_the_kernel_does_not_tell_is_refused() {
+        let ends = UnixStream::pair().expect("a pair");
+        let own = ends.0.as_raw_fd();
+        let mut one = area(&[(own, DUPLEX, u64::from(u32::MAX))]);
+        let pid = i32::try_from(std::process::id()).expect("a number");
+        let area = &mut one;
+        let refused = sort_out(&mut [List { pid, area }]);
+        let why = refused.expect_err("nobody knows its other end");
+        assert!(
+            why.contains(&format!("at the other end of descriptor {own}")),
+            "{why}"
+        );
+    }
+
     #[test]
     fn two_streams_that_stand_at_one_number_in_two_processes_are_refused() {
         use std::process::{Command, Stdio};

@@ -3,17 +3,20 @@
 //! ```text
 //!   survivor, all paused                                joiner: the first process, which is nobody yet
 //!   sort_out: what is open in common (open.rs) ───────► pool
-//!   shared: which memory is common, and its bytes ────► Segments::make
+//!   shared: which memory is common, and its bytes ────► InCommon::make (named.rs: what has a name)
 //!   who is whose child ───────────────────────────────► bear ──► each is nobody ──► map, become_given
 //! ```
 //!
 //! Invariant: a process is forked by the one that is to be its parent, while both are nobody. So it is the child that the program
 //! knows, and has inherited what stands in the pool.
 //!
-//! Not covered: memory that has a name; a process that has become another program.
+//! Not covered: a process that has become another program.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use steadfast_digest::vote128;
@@ -23,6 +26,7 @@ use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, procfs};
 
 use super::join::{AREA, Pages, is_zero, weighed};
+use super::named::{Segment, Segments, Source, Way};
 use super::open::name_in;
 use super::{Body, Site};
 use crate::abi::{self, cmd, option, phase};
@@ -33,6 +37,10 @@ use crate::transplant::is_segment;
 
 const PAGE: usize = 4096;
 const PIECE: usize = 256 << 10;
+/// In place of a segment's number: where its path stands (segment.c).
+const BY_PATH: u64 = 1 << 63;
+/// With the number of a process: its parent has ended (abi.h, `SF_ORPHAN`).
+const ORPHAN: u64 = 1 << 32;
 /// A process that stands answers at once; a fork copies its page tables.
 const ORDER: Duration = Duration::from_secs(10);
 
@@ -51,50 +59,88 @@ pub struct Attached {
 /// The memory that processes have in common, where they stand.
 #[derive(Debug, Default)]
 pub struct InCommon {
-    /// Bytes of each segment.
-    pub segments: Vec<u64>,
+    pub segments: Vec<Segment>,
     /// Of each process.
     pub attached: Vec<Vec<Attached>>,
+    /// Survivor: where each is read.
+    sources: Vec<Source>,
 }
 
 impl InCommon {
-    /// Survivor, all paused: what of their memory is common.
+    /// Joiner: what the survivor has told.
+    #[must_use]
+    pub fn told(segments: Vec<Segment>) -> Self {
+        Self {
+            segments,
+            ..Self::default()
+        }
+    }
+
+    fn push(&mut self, (segment, source): (Segment, Source)) -> usize {
+        self.segments.push(segment);
+        self.sources.push(source);
+        self.segments.len() - 1
+    }
+
+    /// Survivor, all paused: what of their memory is common, and what they may have by a name.
     ///
     /// # Errors
-    /// When some of it has a name, and so cannot be made on another host.
+    /// When some of it cannot be made on another host.
     pub fn of(sites: &[&Site]) -> Result<Self, String> {
-        let mut known: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut known: HashMap<(u64, PathBuf), usize> = HashMap::new();
         let mut this = Self::default();
+        let own = sites.first().ok_or("no process")?.own_memory();
         for site in sites {
             let mut attached = Vec::new();
-            for map in site.segments()? {
-                let segment = *known.entry(map.inode).or_insert_with(|| {
-                    this.segments.push(0);
-                    this.segments.len() - 1
-                });
-                let bytes = map.range.end - map.range.start;
-                this.segments[segment] = this.segments[segment].max(map.offset + bytes);
-                attached.push(Attached {
-                    at: map.range.start,
-                    bytes,
-                    offset: map.offset,
-                    segment,
-                    rights: u64::from(map.readable)
-                        | u64::from(map.writable) << 1
-                        | u64::from(map.executable) << 2,
-                });
+            let maps = procfs::maps(site.pid).map_err(|error| error.to_string())?;
+            for map in maps.into_iter().filter(is_segment) {
+                let segment = match known.entry((map.inode, map.path.clone())) {
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(new) => {
+                        let nameless = || {
+                            let segment = Segment {
+                                bytes: 0,
+                                name: None,
+                            };
+                            (segment, Source::Processes)
+                        };
+                        let told = own.named(&map)?.unwrap_or_else(nameless);
+                        *new.insert(this.push(told))
+                    }
+                };
+                attached.push(this.attach(&map, segment));
             }
             this.attached.push(attached);
         }
+        for told in own.unmapped(&this.segments) {
+            this.push(told);
+        }
         Ok(this)
+    }
+
+    fn attach(&mut self, map: &procfs::Mapping, segment: usize) -> Attached {
+        let bytes = map.range.end - map.range.start;
+        let whole = &mut self.segments[segment];
+        if whole.name.is_none() {
+            whole.bytes = whole.bytes.max(map.offset + bytes);
+        }
+        Attached {
+            at: map.range.start,
+            bytes,
+            offset: map.offset,
+            segment,
+            rights: u64::from(map.readable)
+                | u64::from(map.writable) << 1
+                | u64::from(map.executable) << 2,
+        }
     }
 
     /// Where each segment's pages stand when they travel: one behind the other.
     fn starts(&self) -> Vec<u64> {
         let mut next = 0;
-        let one = |bytes: &u64| {
+        let one = |segment: &Segment| {
             let at = next;
-            next += bytes.next_multiple_of(PAGE as u64);
+            next += segment.bytes.next_multiple_of(PAGE as u64);
             at
         };
         self.segments.iter().map(one).collect()
@@ -110,27 +156,40 @@ impl InCommon {
         mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<u128> {
         let starts = self.starts();
-        let mut given = std::collections::HashSet::new();
+        let mut given = HashSet::new();
         let (mut sum, mut bytes) = (0_u128, vec![0; PIECE]);
+        let mut hand_on = |given: &mut HashSet<(u64, usize)>, place, bytes: &[u8]| {
+            for (index, page) in (0..).zip(bytes.chunks_exact(PAGE)) {
+                let place = place + index * PAGE as u64;
+                if !is_zero(page) && given.insert((place, 0)) {
+                    sum = sum.wrapping_add(weighed(place, vote128(page)));
+                    put(place, page)?;
+                }
+            }
+            Ok::<_, io::Error>(())
+        };
+        for ((segment, source), start) in self.segments.iter().zip(&self.sources).zip(&starts) {
+            for (from, len) in pieces(segment.bytes.next_multiple_of(PAGE as u64)) {
+                match source.read(from, &mut bytes[..len]) {
+                    None => break,
+                    Some(read) => read?,
+                }
+                hand_on(&mut given, start + from, &bytes[..len])?;
+            }
+        }
         for (site, attached) in sites.iter().zip(&self.attached) {
             let memory = Remote::open(site.pid())?;
+            let of_processes =
+                |part: &&Attached| matches!(self.sources[part.segment], Source::Processes);
             // What the program may not read now it may have stored to: /proc/PID/mem reads it all the same.
-            for part in attached {
-                for from in (0..part.bytes).step_by(PIECE) {
-                    let len = usize::try_from((part.bytes - from).min(PIECE as u64));
-                    let len = len.expect("bounded by PIECE");
+            for part in attached.iter().filter(of_processes) {
+                for (from, len) in pieces(part.bytes) {
                     let place = starts[part.segment] + part.offset + from;
                     if !given.insert((place, len)) {
                         continue;
                     }
                     memory.read(part.at + from, &mut bytes[..len])?;
-                    for (index, page) in (0..).zip(bytes[..len].chunks_exact(PAGE)) {
-                        let place = place + index * PAGE as u64;
-                        if !is_zero(page) && given.insert((place, 0)) {
-                            sum = sum.wrapping_add(weighed(place, vote128(page)));
-                            put(place, page)?;
-                        }
-                    }
+                    hand_on(&mut given, place, &bytes[..len])?;
                 }
             }
         }
@@ -141,25 +200,21 @@ impl InCommon {
     ///
     /// # Errors
     /// When it cannot be had, or is not what was sent.
-    pub fn make(&self, pages: &Pages, sum: u128) -> Result<Vec<Shared>, String> {
+    pub fn make(&self, pages: &Pages, sum: u128) -> Result<Segments, String> {
         let failed =
             |error: io::Error| format!("memory that its processes share cannot be had: {error}");
         let own = i32::try_from(std::process::id()).expect("a number");
         let owner = procfs::effective_ids(own).ok_or("procfs does not tell who this is")?;
-        let mut made = Vec::new();
+        let mut made = Segments::default();
         let mut own_sum = 0_u128;
-        for (bytes, start) in self.segments.iter().zip(self.starts()) {
-            let whole = bytes.next_multiple_of(PAGE as u64);
-            let len = usize::try_from(whole).map_err(|error| error.to_string())?;
-            let shared = Shared::attachable(len, owner, 0o600).map_err(failed)?;
-            for (address, page) in pages.between(start..start + whole) {
-                let at = usize::try_from(address - start).expect("inside the segment");
-                shared.write(at, page);
-                let mut back = [0; PAGE];
-                shared.read(at, &mut back);
-                own_sum = own_sum.wrapping_add(weighed(address, vote128(&back)));
-            }
-            made.push(shared);
+        for (segment, start) in self.segments.iter().zip(self.starts()) {
+            let whole = segment.bytes.next_multiple_of(PAGE as u64);
+            made.add(segment, owner).map_err(failed)?;
+            let back = |address, page: &[u8]| {
+                own_sum = own_sum.wrapping_add(weighed(address, vote128(page)));
+            };
+            made.fill(start, pages.between(start..start + whole), back)
+                .map_err(failed)?;
         }
         if own_sum != sum {
             return Err("the memory that its processes share is not what was sent".into());
@@ -168,40 +223,40 @@ impl InCommon {
     }
 }
 
-impl Site {
-    /// Survivor, paused: its memory that others have as well.
-    fn segments(&self) -> Result<Vec<procfs::Mapping>, String> {
-        let maps = procfs::maps(self.pid).map_err(|error| error.to_string())?;
-        let segments: Vec<_> = maps.into_iter().filter(is_segment).collect();
-        // Of its own files each site has one of its own, and of System V segments the program knows the number.
-        let named = self.group().get32(at!(domain)) > abi::DOMAIN_ANONYMOUS;
-        let is_nameless =
-            |map: &procfs::Mapping| map.path.to_string_lossy().starts_with("/SYSV00000000");
-        match segments.iter().find(|map| named || !is_nameless(map)) {
-            None => Ok(segments),
-            Some(map) => Err(format!(
-                "the program has memory at {:#x} that it shares with others by a name ({})",
-                map.range.start,
-                map.path.display()
-            )),
-        }
-    }
+/// Where each piece of so many bytes begins, and how long it is.
+fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..bytes).step_by(PIECE).map(move |from| {
+        let len = usize::try_from((bytes - from).min(PIECE as u64));
+        (from, len.expect("bounded by PIECE"))
+    })
+}
 
+impl Site {
     /// Joiner: attaches what its process has in common with others.
-    pub(super) fn attach(&self, attached: &[Attached], segments: &[Shared]) -> Result<(), String> {
+    pub(super) fn attach(&self, attached: &[Attached], segments: &Segments) -> Result<(), String> {
         if attached.is_empty() {
             return Ok(());
         }
         let mut words = vec![attached.len() as u64];
+        let mut paths = Vec::new();
+        let behind = 8 * (1 + 5 * attached.len());
         for part in attached {
-            let number = segments
-                .get(part.segment)
-                .and_then(Shared::id)
-                .and_then(|id| u64::try_from(id).ok())
+            let way = segments
+                .way(part.segment)
                 .ok_or("the list of its memory is damaged")?;
-            words.extend([part.at, part.bytes, part.offset, number, part.rights]);
+            let way = match way {
+                Way::Number(number) => u64::try_from(number).map_err(|error| error.to_string())?,
+                Way::Path(path) => {
+                    let at = behind + paths.len();
+                    paths.extend_from_slice(path.as_os_str().as_bytes());
+                    paths.push(0);
+                    BY_PATH | at as u64
+                }
+            };
+            words.extend([part.at, part.bytes, part.offset, way, part.rights]);
         }
-        let list: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut list: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        list.append(&mut paths);
         if abi::OFF_REMAP + list.len() > abi::OFF_UNDO {
             return Err("it has too many mappings".into());
         }
@@ -235,11 +290,12 @@ impl Site {
         }
     }
 
-    /// Joiner: this process, which is nobody, has a child that is nobody as well; the program knows it by `number`.
+    /// Joiner: this process, which is nobody, has a child that is nobody as well; the program knows it by `number`. The first process
+    /// makes those whose parent has ended.
     ///
     /// # Errors
     /// When there is none.
-    pub fn bear(&self, strand: u64, number: u32) -> Result<Self, String> {
+    pub fn bear(&self, strand: u64, number: u32, is_orphan: bool) -> Result<Self, String> {
         let failed = |error: io::Error| format!("it cannot have another process: {error}");
         let (plan, modules) = self
             .for_a_child()
@@ -255,7 +311,8 @@ impl Site {
         group.set32(at!(remade), 1);
         group.set32(at!(go), 1);
         let parent = self.group();
-        parent.command2(1, cmd::BEAR, id, number.into());
+        let orphan = if is_orphan { ORPHAN } else { 0 };
+        parent.command2(1, cmd::BEAR, id, orphan | u64::from(number));
         let pid = parent
             .obeyed(1, ORDER)
             .ok_or("its process does not answer")?;

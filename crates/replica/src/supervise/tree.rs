@@ -27,9 +27,9 @@ use steadfast_contract::event::{Event, EventSink, Exec, OfProcess, What};
 use steadfast_contract::plan::{FaultReport, Plan, StopReason};
 use steadfast_fault::ids::EventIndex;
 use steadfast_sys::pidfd::Process;
-use steadfast_sys::shared::{self, Shared};
+use steadfast_sys::shared::Shared;
 use steadfast_sys::signals::Taken;
-use steadfast_sys::{child, procfs, ptrace};
+use steadfast_sys::{child, procfs, ptrace, segment};
 
 use crate::abi::{self, option};
 use crate::flips::Flips;
@@ -179,7 +179,7 @@ impl Tree {
     /// A program is about to begin in a process, which attaches what all of them have.
     pub(crate) fn gives_turns(&self, group: &Group, pid: i32) {
         if let Some(number) = self.turns.as_ref().and_then(Shared::id)
-            && procfs::effective_ids(pid).is_some_and(|ids| shared::give_to(number, ids).is_ok())
+            && procfs::effective_ids(pid).is_some_and(|ids| segment::give_to(number, ids).is_ok())
         {
             group.set64(at!(domain_page), u64::try_from(number).map_or(0, |n| n + 1));
         }

@@ -1,0 +1,235 @@
+//! PostgreSQL: processes that share memory by a key and by names, and a database of which no committed row may be missing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::servers::{TURNS, strike_at, turn, words};
+use crate::sites::*;
+
+/// The directory with PostgreSQL's programs.
+fn postgres() -> PathBuf {
+    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .expect("postgresql is installed")
+        .flatten()
+        .map(|version| version.path().join("bin"))
+        .collect();
+    found.sort();
+    found.pop().expect("a version")
+}
+
+const AS_POSTGRES: [&str; 6] = [
+    "setpriv",
+    "--reuid",
+    "postgres",
+    "--regid",
+    "postgres",
+    "--clear-groups",
+];
+
+fn done(program: &Path, words: &str) -> String {
+    let own = Command::new(AS_POSTGRES[0]);
+    tried(own, program, words).unwrap_or_else(|failed| panic!("{failed}"))
+}
+
+/// What to begin a command with that is to ask a server of this host.
+fn within(net: u32) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &net.to_string(), "--net", "--", AS_POSTGRES[0]]);
+    command
+}
+
+fn tried(mut command: Command, program: &Path, words: &str) -> Result<String, String> {
+    let output = command
+        .args(&AS_POSTGRES[1..])
+        .arg(program)
+        .args(words.split(' ').map(|word| word.replace('~', " ")))
+        .current_dir("/")
+        .output()
+        .expect("it runs");
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{}: {said}", program.display()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+const SUM: &str = "-AtXc select~sum(abalance),sum(hashtext(filler)),count(*)~from~pgbench_accounts";
+
+/// `PAIR_STRIKES`: on how many pages of each disk a bit flips before the other site comes to lead.
+fn strikes() -> usize {
+    std::env::var("PAIR_STRIKES").map_or(1, |text| text.parse().expect("a number"))
+}
+
+/// A database with the tables of pgbench.
+struct Database {
+    bin: PathBuf,
+    dir: PathBuf,
+    data: PathBuf,
+    /// The file of its largest table, and what the server says of all of it.
+    file: String,
+    sum: String,
+}
+
+impl Database {
+    fn new(name: &str) -> Self {
+        let bin = postgres();
+        let dir = seed(name);
+        let data = dir.join("data");
+        fs::create_dir(&data).expect("a directory");
+        for path in [&dir, &data] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a directory");
+            std::os::unix::fs::chown(path, Some(id_of("-u")), Some(id_of("-g"))).expect("root");
+        }
+        let at = data.join("pg").display().to_string();
+        let port = free_port();
+        let client = client(port);
+        let options =
+            format!("-p {port} -k /tmp -c listen_addresses=127.0.0.1 -c shared_buffers=2MB");
+        done(
+            &bin.join("initdb"),
+            &format!("-A trust -U postgres --no-sync --wal-segsize=1 -D {at}"),
+        );
+        let control = bin.join("pg_ctl");
+        let quoted = options.replace(' ', "~");
+        done(
+            &control,
+            &format!("-D {at} -s -w -l /dev/null -o {quoted} start"),
+        );
+        done(&bin.join("pgbench"), &format!("{client} -i -q postgres"));
+        done(
+            &bin.join("psql"),
+            &format!("{client} -qXc create~extension~amcheck postgres"),
+        );
+        let file = "-AtXc select~pg_relation_filepath('pgbench_accounts')";
+        let file = done(&bin.join("psql"), &format!("{client} {file} postgres"));
+        let sum = done(&bin.join("psql"), &format!("{client} {SUM} postgres"));
+        done(&control, &format!("-D {at} -s -w stop"));
+        Self {
+            bin,
+            dir,
+            data,
+            file,
+            sum,
+        }
+    }
+
+    fn site(&self, port: u16) -> Site {
+        let server = format!(
+            "{} {} -D /mnt/data/pg -p {port} -k /mnt/data -c listen_addresses=127.0.0.1 -c shared_buffers=2MB",
+            AS_POSTGRES.join(" "),
+            self.bin.join("postgres").display(),
+        );
+        Site {
+            command: words(&server),
+            data_bytes: "300m",
+            ledger_bytes: "16m",
+            ..sqlite_site(&self.data)
+        }
+    }
+
+    /// What a client in this network is told.
+    fn ask(&self, net: u32, what: &str, words: &str) -> Result<String, String> {
+        tried(within(net), &self.bin.join(what), words)
+    }
+
+    fn is_ready(&self, net: u32, port: u16) -> bool {
+        self.ask(net, "pg_isready", &client(port)).is_ok()
+    }
+
+    fn sum(&self, net: u32, port: u16) -> Result<String, String> {
+        self.ask(net, "psql", &format!("{} {SUM} postgres", client(port)))
+    }
+
+    fn strike(&self, site: &Child, page: u64) {
+        strike_at(site, &format!("pg/{}", self.file), page * 4096 + 300);
+    }
+
+    /// The name of the file that is struck.
+    fn struck(&self) -> String {
+        let name = Path::new(&self.file).file_name().expect("a name");
+        name.display().to_string()
+    }
+}
+
+fn client(port: u16) -> String {
+    format!("-h 127.0.0.1 -p {port} -U postgres")
+}
+
+/// Its processes share memory, and files of it.
+#[test]
+fn postgresql_keeps_what_it_has_committed() {
+    if !is_root() {
+        return; // the files belong to another user
+    }
+    let database = Database::new("postgres");
+    side_by_side(&TURNS, |how| commits_until(how, &database));
+    fs::remove_dir_all(&database.dir).expect("clean");
+}
+
+fn commits_until(how: &str, database: &Database) {
+    let port = free_port();
+    let client = client(port);
+    let site = database.site(port);
+    let witness = Witness::new(&format!("postgres-{how}"));
+    let (mut both, cables) = cabled(&site, &witness, 5000, &[]);
+    let [a, b, _] = cables.nets();
+    let deadline = Instant::now() + LIMIT;
+    while !database.is_ready(a, port) {
+        assert!(Instant::now() < deadline, "it is not ready");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let sum = || {
+        database
+            .sum(a, port)
+            .unwrap_or_else(|failed| panic!("{failed}"))
+    };
+    assert_eq!(sum(), database.sum);
+    for page in (100..).step_by(3).take(strikes()) {
+        for struck in [&both.a, &both.b] {
+            database.strike(struck, page);
+            assert_eq!(sum(), database.sum);
+        }
+    }
+    let load = format!("{client} -n -c 2 -t 20 postgres");
+    database
+        .ask(a, "pgbench", &load)
+        .unwrap_or_else(|failed| panic!("{failed}"));
+    let committed = sum();
+    turn(how, &mut both);
+    // Until all of its processes lead on the other site, nobody listens.
+    let deadline = Instant::now() + LIMIT;
+    while !database.is_ready(b, port) {
+        let has_ended = both.b.try_wait().expect("a child").is_some();
+        if has_ended || Instant::now() > deadline {
+            steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
+            panic!("it does not serve on: {}", both.end().said());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let check = format!("{client} postgres");
+    let left = database
+        .sum(b, port)
+        .and_then(|left| database.ask(b, "pgbench", &load).map(|_| left))
+        .and_then(|left| database.ask(b, "pg_amcheck", &check).map(|_| left));
+    if let Err(failed) = &left {
+        steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
+        panic!("{failed}{}", both.end().said());
+    }
+    assert_eq!(left, Ok(committed), "{how}");
+    steadfast_sys::child::kill(both.b.id().cast_signed(), libc::SIGTERM);
+    let ends = both.end();
+    assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
+    for struck in ['A', 'B'] {
+        let line = format!("disk of {struck}, {} page 100,", database.struck());
+        assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+    }
+}
+
+fn id_of(which: &str) -> u32 {
+    let output = Command::new("id").args([which, "postgres"]).output();
+    let said = String::from_utf8(output.expect("id").stdout).expect("a number");
+    said.trim().parse().expect("the user postgres")
+}
