@@ -125,7 +125,7 @@ mod tests {
         ];
         assert_eq!(search(&code, &[BASE + 2], 0), [BASE + 2, BASE]);
         assert_eq!(search(&code, &[BASE], 0), [BASE, BASE + 2]);
-        assert_eq!(search(&code, &[BASE + 8], 0), []);
+        assert_eq!(search(&code, &[BASE + 8], 0), [0_u64; 0]);
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let exchange = BASE + 14;
         assert_eq!(search(&code, &[BASE], 0), [exchange]);
         assert_eq!(search(&code, &[BASE + 6], exchange), [exchange]);
-        assert_eq!(search(&code, &[BASE + 16], 0), []);
+        assert_eq!(search(&code, &[BASE + 16], 0), [0_u64; 0]);
         assert_eq!(search(&code, &[BASE + 16, exchange], 0), [exchange]);
         let mut at = |addr: u64| {
             let from = usize::try_from(addr.checked_sub(BASE)?).ok()?;
