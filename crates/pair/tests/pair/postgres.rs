@@ -1,13 +1,18 @@
 //! PostgreSQL: processes that share memory by a key and by names, and a database of which no committed row may be missing.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::join::{Told, flags};
 use crate::servers::{TURNS, strike_at, turn, words};
+use crate::several::left_alone_at;
 use crate::sites::*;
+use crate::switch::order;
 
 /// The directory with PostgreSQL's programs.
 fn postgres() -> PathBuf {
@@ -99,10 +104,12 @@ impl Database {
             &format!("-D {at} -s -w -l /dev/null -o {quoted} start"),
         );
         done(&bin.join("pgbench"), &format!("{client} -i -q postgres"));
-        done(
-            &bin.join("psql"),
-            &format!("{client} -qXc create~extension~amcheck postgres"),
-        );
+        for sql in [
+            "create~extension~amcheck",
+            "create~table~acknowledged(n~int)",
+        ] {
+            done(&bin.join("psql"), &format!("{client} -qXc {sql} postgres"));
+        }
         let file = "-AtXc select~pg_relation_filepath('pgbench_accounts')";
         let file = done(&bin.join("psql"), &format!("{client} {file} postgres"));
         let sum = done(&bin.join("psql"), &format!("{client} {SUM} postgres"));
@@ -226,6 +233,184 @@ fn commits_until(how: &str, database: &Database) {
         let line = format!("disk of {struck}, {} page 100,", database.struck());
         assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
     }
+}
+
+/// A client that commits row after row, each when the one before it is acknowledged, until it is told to rest.
+struct Commits {
+    child: Child,
+    rests: AtomicBool,
+    acknowledged: AtomicU32,
+}
+
+impl Commits {
+    fn new(database: &Database, net: u32, port: u16) -> (Self, BufReader<ChildStdout>) {
+        let mut child = within(net)
+            .args(&AS_POSTGRES[1..])
+            .arg(database.bin.join("psql"))
+            .args(words(&client(port)))
+            .args(["-qAtX", "postgres"])
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("psql is installed");
+        let from = BufReader::new(child.stdout.take().expect("piped"));
+        let this = Self {
+            child,
+            rests: AtomicBool::new(false),
+            acknowledged: AtomicU32::new(0),
+        };
+        (this, from)
+    }
+
+    fn run(&self, mut from: BufReader<ChildStdout>) {
+        let mut to = self.child.stdin.as_ref().expect("piped");
+        for n in 1.. {
+            if self.rests.load(Ordering::SeqCst) {
+                return;
+            }
+            let mut line = String::new();
+            writeln!(to, "insert into acknowledged values({n}) returning n;").expect("it reads");
+            from.read_line(&mut line).expect("it answers");
+            assert_eq!(line.trim_end(), n.to_string());
+            self.acknowledged.store(n, Ordering::SeqCst);
+        }
+    }
+
+    fn acknowledged(&self) -> u32 {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    fn wait_for(&self, more: u32, sites: [&Told; 2]) {
+        let wanted = self.acknowledged() + more;
+        let deadline = Instant::now() + LIMIT;
+        while self.acknowledged() < wanted {
+            let said = || sites.map(Told::said).concat();
+            assert!(Instant::now() < deadline, "no commit comes: {}", said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Commits {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Its client ends where the test fails, which waits for it.
+struct Ends<'a>(&'a Commits);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            steadfast_sys::child::kill(self.0.child.id().cast_signed(), libc::SIGKILL);
+        }
+    }
+}
+
+/// For a database to be compared and brought, on a machine that has much else to do.
+const JOINS: Duration = Duration::from_secs(180);
+
+/// How the site that was joined comes to lead no more; the second with `STEADFAST_ALL=1`, as `make campaign` has it.
+const LEAVES: [&str; 2] = ["killed", "switched"];
+
+/// A site joins it while a client commits. Then that one leads alone, or the one that led joins it in its turn, and leads again.
+#[test]
+fn a_site_joins_postgresql_and_leads_with_every_row_that_was_acknowledged() {
+    if !is_root() {
+        return; // the files belong to another user
+    }
+    let database = Database::new("postgres-joined");
+    let all = std::env::var_os("STEADFAST_ALL").is_some();
+    for how in LEAVES.into_iter().take(if all { 2 } else { 1 }) {
+        is_joined(how, &database);
+    }
+    fs::remove_dir_all(&database.dir).expect("clean");
+}
+
+fn is_joined(how: &str, database: &Database) {
+    let port = free_port();
+    let witness = Witness::new(&format!("postgres-joined-{how}"));
+    let cables = Cables::new();
+    let [a, b, _] = cables.nets();
+    let sites = [a, b].map(|net| Site {
+        net: Some(net),
+        ..database.site(port)
+    });
+    let said = witness.flags(3000);
+    let [first, second, _] = Cables::ADDRESSES;
+    let addresses = [first, second].map(|host| format!("{host}:{}", free_port()));
+    let mut one = left_alone_at(&sites, &addresses, &said, &witness.0);
+    let deadline = Instant::now() + LIMIT;
+    while !database.is_ready(a, port) {
+        assert!(Instant::now() < deadline, "it is not ready: {}", one.said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (commits, answers) = Commits::new(database, a, port);
+    let mut other = std::thread::scope(|scope| {
+        scope.spawn(|| commits.run(answers));
+        let _ends = Ends(&commits);
+        let [door, back] = &addresses;
+        let to = flags(&said, &["--peer", door, "--listen", back]);
+        let other = Told::start(&sites[1], "join", &to, &witness.0, "c");
+        one.wait_so_long("the other site is back", 1, JOINS);
+        other.wait_for("this site has joined");
+        // Its clients on the same host come by a socket that has a name.
+        let socket = format!("/proc/{}/root/mnt/data/.s.PGSQL.{port}", other.child.id());
+        let about = fs::metadata(socket).expect("a socket");
+        assert_eq!((about.mode() & 0o777, about.uid()), (0o777, id_of("-u")));
+        commits.wait_for(20, [&one, &other]);
+        for (struck, disk) in [(&one.child, 'A'), (&other.child, 'B')] {
+            database.strike(struck, 100);
+            assert_eq!(
+                database.sum(a, port),
+                Ok(database.sum.clone()),
+                "{}",
+                one.said()
+            );
+            one.wait_for(&format!("disk of {disk}, {} page 100,", database.struck()));
+        }
+        commits.rests.store(true, Ordering::SeqCst);
+        other
+    });
+    let rows = commits.acknowledged();
+    let (leads, net) = if how == "killed" {
+        one.kill();
+        other.wait_for("this site goes on alone");
+        (other, b)
+    } else {
+        assert_eq!(order("switch", &one.child).0, Some(0), "{}", one.said());
+        other.wait_so_long("the other site is back", 1, JOINS);
+        one.wait_for("this site has joined");
+        other.kill();
+        one.wait_for("this site goes on alone");
+        (one, a)
+    };
+    let deadline = Instant::now() + LIMIT;
+    while !database.is_ready(net, port) {
+        assert!(
+            Instant::now() < deadline,
+            "it does not serve on: {}",
+            leads.said()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asked = "-AtXc select~count(*),count(distinct~n),max(n)~from~acknowledged";
+    let client = client(port);
+    let load = format!("{client} -n -c 2 -t 10 postgres");
+    let check = format!("{client} postgres");
+    let found = database
+        .ask(net, "psql", &format!("{client} {asked} postgres"))
+        .and_then(|found| database.sum(net, port).map(|sum| (found, sum)))
+        .and_then(|found| database.ask(net, "pgbench", &load).map(|_| found))
+        .and_then(|found| database.ask(net, "pg_amcheck", &check).map(|_| found));
+    let right = (format!("{rows}|{rows}|{rows}"), database.sum.clone());
+    assert_eq!(found, Ok(right), "{how}: {}", leads.said());
+    steadfast_sys::child::kill(leads.child.id().cast_signed(), libc::SIGTERM);
+    let (status, told) = leads.end();
+    assert_eq!(status, Some(0), "{told}");
 }
 
 fn id_of(which: &str) -> u32 {
