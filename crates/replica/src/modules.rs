@@ -185,18 +185,55 @@ pub(crate) fn protection_at(maps: &[procfs::Mapping], addr: u64) -> u64 {
 /// A payload that may be planted while the program runs.
 #[derive(Debug)]
 pub(crate) struct PlannedHook {
-    /// The bytes that are replaced; the payload comes before the first of them.
-    pub(crate) window: Range<u64>,
+    /// The bytes that are replaced.
+    pub(crate) windows: Vec<Range<u64>>,
     pub(crate) prepared: Prepared,
     module: usize,
     plan: patch::Plan,
 }
 
 impl PlannedHook {
-    /// Whether windows that it takes in began where its own does.
-    fn keeps_starts(&self) -> bool {
-        let mut taken_in = self.plan.superseded.iter();
-        taken_in.all(|old| old.start == self.window.start)
+    /// None where there is room for none of them.
+    fn of(
+        module: usize,
+        analysis: &patch::Analysis<'_>,
+        hooks: &[patch::Hook],
+        existing: patch::Existing<'_>,
+        arena: u64,
+    ) -> Option<Self> {
+        let plan = analysis.replan(
+            &[],
+            &patch::Entries {
+                syscall: abi::ENTRY_SYSCALL,
+                entropy: abi::ENTRY_ENTROPY,
+            },
+            hooks,
+            existing,
+            patch::ArenaSpec {
+                addr: arena,
+                len: ARENA_MAX,
+            },
+        );
+        let windows: Vec<Range<u64>> = plan
+            .writes
+            .iter()
+            .map(|write| write.addr..write.addr + write.bytes.len() as u64)
+            .collect();
+        let from = windows.iter().map(|window| window.start).min()?;
+        let to = windows.iter().map(|window| window.end).max()?;
+        let prepared = Prepared {
+            region: from & !(PAGE - 1)..to,
+            arena,
+            arena_bytes: plan.arena.clone(),
+            writes: plan.writes.clone(),
+            traps: Vec::new(),
+        };
+        Some(Self {
+            windows,
+            prepared,
+            module,
+            plan,
+        })
     }
 }
 
@@ -610,13 +647,13 @@ impl Modules {
         Some(prepared)
     }
 
-    /// Plans a payload at the first instruction from here on that can become a jump to it.
+    /// Plans a payload at the first instruction from here on that can become a jump to it, and says where that is.
     pub(crate) fn plan_hook(
         &mut self,
         addr: u64,
         code: &[u8],
         taken: &[Range<u64>],
-    ) -> Option<PlannedHook> {
+    ) -> Option<(u64, PlannedHook)> {
         let module = self
             .list
             .iter()
@@ -637,68 +674,85 @@ impl Modules {
         };
         let analysis = patch::Analysis::new(&view);
         steps(&view, addr).into_iter().find_map(|addr| {
-            let hook = hook_at(module, &analysis, addr, code, existing, arena)?;
+            let hook = patch::Hook {
+                addr,
+                place: patch::Place::Before,
+                code: code.to_vec(),
+            };
+            let planned = PlannedHook::of(module, &analysis, &[hook], existing, arena)?;
             // Replicas will stand at the instruction: it has to be the one that becomes a jump.
-            (hook.window.start == addr).then_some(hook)
+            let there = planned.windows.iter().any(|window| window.start == addr);
+            there.then_some((addr, planned))
         })
     }
 
-    /// Plans payloads before instructions of any modules, as many as there is room for; each is told its number.
+    /// Plans payloads before instructions of any modules, as many as there is room for; each is told its number. One plan for each module:
+    /// what leads to where in it is searched once.
     pub(crate) fn plan_locks(
         &mut self,
         wanted: &[u64],
         code: impl Fn(u32) -> Vec<u8>,
         taken: &[Range<u64>],
     ) -> Vec<PlannedHook> {
-        let mut taken = taken.to_vec();
-        let mut planned = Vec::new();
-        for module in 0..self.list.len() {
-            let range = self.list[module].range.clone();
-            let own: Vec<u64> = wanted
-                .iter()
-                .copied()
-                .filter(|addr| range.contains(addr))
-                .collect();
-            if own.is_empty() {
-                continue;
-            }
-            let known = &self.list[module];
-            let Some(file) = contents(&known.file) else {
-                continue;
+        (0..self.list.len())
+            .filter_map(|module| self.plan_locks_in(module, wanted, &code, taken))
+            .collect()
+    }
+
+    fn plan_locks_in(
+        &mut self,
+        module: usize,
+        wanted: &[u64],
+        code: &impl Fn(u32) -> Vec<u8>,
+        taken: &[Range<u64>],
+    ) -> Option<PlannedHook> {
+        let region = self.list[module].region.clone();
+        let hooks: Vec<patch::Hook> = (self.locks..LOCKS_MAX)
+            .zip(wanted.iter().filter(|addr| region.contains(addr)))
+            .map(|(number, addr)| patch::Hook {
+                addr: *addr,
+                place: patch::Place::Before,
+                code: code(number),
+            })
+            .collect();
+        self.locks += u32::try_from(hooks.len()).ok()?;
+        if hooks.is_empty() {
+            return None;
+        }
+        let arena = self.place(&self.list[module].range.clone(), taken);
+        self.hook(module, hooks, arena)
+    }
+
+    /// Plans payloads in one module, where what stands there already keeps the place at which it begins: replicas may meet there.
+    fn hook(&self, module: usize, mut hooks: Vec<patch::Hook>, arena: u64) -> Option<PlannedHook> {
+        let known = &self.list[module];
+        let file = contents(&known.file)?;
+        let view = patch::elf::module(&file, known.bias).ok()?;
+        let analysis = patch::Analysis::new(&view);
+        let plans = || known.plans.iter();
+        let patched: Vec<_> = plans().flat_map(|plan| plan.patched.clone()).collect();
+        let hooked: Vec<_> = plans().flat_map(|plan| plan.hooked.clone()).collect();
+        let existing = patch::Existing {
+            patched: &patched,
+            hooked: &hooked,
+        };
+        loop {
+            let planned = PlannedHook::of(module, &analysis, &hooks, existing, arena)?;
+            let moved = |window: &Range<u64>| {
+                let inside = |old: &&Range<u64>| window.contains(&old.start);
+                let mut old = planned.plan.superseded.iter().filter(inside);
+                old.any(|old| old.start != window.start)
             };
-            let Ok(view) = patch::elf::module(&file, known.bias) else {
-                continue;
-            };
-            let mut patched: Vec<_> = (known.plans.iter().flat_map(|plan| &plan.patched))
-                .cloned()
+            let bad: Vec<u64> = (planned.plan.hooked.iter())
+                .filter(|own| moved(&own.window))
+                .map(|own| own.hook.addr)
                 .collect();
-            let mut hooked: Vec<_> = (known.plans.iter().flat_map(|plan| &plan.hooked))
-                .cloned()
-                .collect();
-            let analysis = patch::Analysis::new(&view);
-            for addr in own {
-                if self.locks == LOCKS_MAX {
-                    return planned;
-                }
-                let arena = self.place(&range, &taken);
-                let existing = patch::Existing {
-                    patched: &patched,
-                    hooked: &hooked,
-                };
-                let payload = code(self.locks);
-                let planned_at = hook_at(module, &analysis, addr, &payload, existing, arena);
-                // Replicas meet where a window begins: one that stood there already begins there still.
-                let Some(hook) = planned_at.filter(PlannedHook::keeps_starts) else {
-                    continue;
-                };
-                taken.push(arena..arena + ARENA_MAX);
-                patched.extend(hook.plan.patched.iter().cloned());
-                hooked.extend(hook.plan.hooked.iter().cloned());
-                self.locks += 1;
-                planned.push(hook);
+            let before = hooks.len();
+            hooks.retain(|hook| !bad.contains(&hook.addr));
+            if hooks.len() == before {
+                return bad.is_empty().then_some(planned);
             }
         }
-        planned
     }
 
     /// Instructions that may take a lock, in what a process comes by from where it computes on (locks.rs): `stack` is its stack from
@@ -1016,53 +1070,6 @@ fn after_legacy_load(load: &patch::LegacyLoad) -> patch::Hook {
         place: patch::Place::After,
         code: load.load(address),
     }
-}
-
-/// A payload before one instruction, if that has room for it.
-fn hook_at(
-    module: usize,
-    analysis: &patch::Analysis<'_>,
-    addr: u64,
-    code: &[u8],
-    existing: patch::Existing<'_>,
-    arena: u64,
-) -> Option<PlannedHook> {
-    let plan = analysis.replan(
-        &[],
-        &patch::Entries {
-            syscall: abi::ENTRY_SYSCALL,
-            entropy: abi::ENTRY_ENTROPY,
-        },
-        &[patch::Hook {
-            addr,
-            place: patch::Place::Before,
-            code: code.to_vec(),
-        }],
-        existing,
-        patch::ArenaSpec {
-            addr: arena,
-            len: ARENA_MAX,
-        },
-    );
-    let window = plan
-        .hooked
-        .iter()
-        .find(|hooked| hooked.hook.addr == addr && hooked.hook.code == code)?
-        .window
-        .clone();
-    let prepared = Prepared {
-        region: window.start & !(PAGE - 1)..window.end,
-        arena,
-        arena_bytes: plan.arena.clone(),
-        writes: plan.writes.clone(),
-        traps: Vec::new(),
-    };
-    Some(PlannedHook {
-        window,
-        prepared,
-        module,
-        plan,
-    })
 }
 
 /// Instructions on the way from an address that one comes by again soon: straight on, back with the first loop,

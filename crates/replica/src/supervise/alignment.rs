@@ -490,11 +490,10 @@ impl Supervisor<'_> {
         }
         let maps = procfs::maps(self.replicas[0].pid).ok()?;
         let number = self.modules.meets_given;
-        let hook = self
+        let (site, hook) = self
             .modules
             .plan_hook(rip, &payload(number), &taken(&maps))?;
         self.modules.meets_given += 1;
-        let site = hook.window.start;
         self.put(hook, &maps)?;
         self.modules.meets.push((site, number));
         Some(site)
@@ -530,11 +529,12 @@ impl Supervisor<'_> {
     /// Writes a payload to all replicas, if nobody stands in its way.
     fn put(&mut self, hook: PlannedHook, maps: &[procfs::Mapping]) -> Option<()> {
         let n = self.replicas.len();
-        let plan = hook.prepared.encode(protection_at(maps, hook.window.start));
-        if self.may_return_into(&hook.window)
-            || !(0..n).all(|r| self.steps_aside(r, &hook.window))
-            || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO
-        {
+        let first = hook.windows.first()?.start;
+        let plan = hook.prepared.encode(protection_at(maps, first));
+        let free = hook.windows.iter().all(|window| {
+            !self.may_return_into(window) && (0..n).all(|r| self.steps_aside(r, window))
+        });
+        if !free || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
             return None;
         }
         // Replicas that count passes of payloads begin anew (log.c, SF_C_PATCH); a re-run would not.
