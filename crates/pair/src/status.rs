@@ -9,7 +9,9 @@
 //! | `/healthz` | the thread that decides answers | it has not come round for ten seconds |
 //! | `/readyz` | both sites run, or this one goes on alone | it waits for the peer or for the witness |
 //!
-//! Invariant: whoever asks slowly, or for ever, holds up nothing but this.
+//! Invariants
+//!  1. Whoever asks slowly, or for ever, holds up nothing but this.
+//!  2. It answers while the files are held, for as long as a program stands for a site that joins: with the counts of the answer before.
 //!
 //! Not covered: TLS; connections that stay open.
 
@@ -20,7 +22,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_contract::monitor::{self, BUSY, Kind, Metrics, OK, UNKNOWN};
@@ -36,6 +38,8 @@ use crate::files::Files;
 
 /// For a whole exchange, and for the answer to `pair status`.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Files that are held for longer than this are held by somebody who waits for the other site.
+const HELD: Duration = Duration::from_millis(300);
 /// The thread that decides comes round every 20 ms; a repair may take this long.
 const HUNG: Duration = Duration::from_secs(10);
 
@@ -83,6 +87,16 @@ pub(crate) struct Source {
     board: Arc<Board>,
     command: Vec<String>,
     witness: String,
+    counts: Arc<Mutex<Counts>>,
+}
+
+/// What is counted of the files.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    verified: u64,
+    written: u64,
+    /// Files and pages.
+    ledger: (u64, u64),
 }
 
 /// Begins what both sites do for whoever runs them: signals, status, the service manager. Call it before there is a second thread.
@@ -115,7 +129,25 @@ impl Source {
             board: Arc::new(board),
             command: side.command.clone(),
             witness: side.witness.clone(),
+            counts: Arc::default(),
         }
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = self.counts.lock().expect("no panic under it");
+        let asked = Instant::now();
+        while asked.elapsed() < HELD {
+            if let Ok(files) = self.files.try_lock() {
+                *counts = Counts {
+                    verified: files.pages_read,
+                    written: files.pages_written,
+                    ledger: files.ledger.extent(),
+                };
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        *counts
     }
 }
 
@@ -158,8 +190,7 @@ impl Source {
             claimed.saturating_sub(done)
         };
         let lag_ms = board.lag(done, events_open);
-        let files = self.files.lock().expect("no panic under it");
-        let (ledger_files, ledger_pages) = files.ledger.extent();
+        let counts = self.counts();
         Status {
             site: if board.part() == Part::Primary {
                 'A'
@@ -177,15 +208,15 @@ impl Source {
             events_open,
             lag_ms,
             silent_ms: board.now().saturating_sub(count(&board.heard)),
-            pages_verified: files.pages_read,
-            pages_written: files.pages_written,
+            pages_verified: counts.verified,
+            pages_written: counts.written,
             pages_scrubbed: count(&board.scrubbed),
             scrub_found: count(&board.scrub_found),
             scrub_rounds: count(&board.scrub_rounds),
             repairs: count(&board.repairs),
             mended: count(&board.mended),
-            ledger_files,
-            ledger_pages,
+            ledger_files: counts.ledger.0,
+            ledger_pages: counts.ledger.1,
             hung: board.now().saturating_sub(count(&board.round))
                 > u64::try_from(HUNG.as_millis()).unwrap_or(u64::MAX),
         }

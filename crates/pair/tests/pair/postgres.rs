@@ -313,18 +313,18 @@ impl Drop for Ends<'_> {
 /// For a database to be compared and brought, on a machine that has much else to do.
 const JOINS: Duration = Duration::from_secs(180);
 
-/// How the site that was joined comes to lead no more; the second with `STEADFAST_ALL=1`, as `make campaign` has it.
+/// How the site that was joined comes to lead no more.
 const LEAVES: [&str; 2] = ["killed", "switched"];
 
 /// A site joins it while a client commits. Then that one leads alone, or the one that led joins it in its turn, and leads again.
 #[test]
 fn a_site_joins_postgresql_and_leads_with_every_row_that_was_acknowledged() {
-    if !is_root() {
-        return; // the files belong to another user
+    // The files belong to another user. A database of this size is joined within the minute only where processors are free.
+    if !is_root() || std::env::var_os("STEADFAST_ALL").is_none() {
+        return;
     }
     let database = Database::new("postgres-joined");
-    let all = std::env::var_os("STEADFAST_ALL").is_some();
-    for how in LEAVES.into_iter().take(if all { 2 } else { 1 }) {
+    for how in LEAVES {
         is_joined(how, &database);
     }
     fs::remove_dir_all(&database.dir).expect("clean");
