@@ -54,7 +54,7 @@ pub(crate) fn keep(file: &Path, outcome: &Outcome, common: &Common, commit: Stri
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         let name = word.split('=').next().unwrap_or_default();
-        if !["--results", "--load", "--json", "--lines"].contains(&name) {
+        if !["--results", "--load", "--json", "--lines", "--out"].contains(&name) {
             words.push(if word.contains([' ', ';']) {
                 format!("\"{word}\"")
             } else {
