@@ -214,27 +214,32 @@ impl PlannedHook {
                 len: ARENA_MAX,
             },
         );
-        let windows: Vec<Range<u64>> = plan
-            .writes
-            .iter()
-            .map(|write| write.addr..write.addr + write.bytes.len() as u64)
-            .collect();
-        let from = windows.iter().map(|window| window.start).min()?;
-        let to = windows.iter().map(|window| window.end).max()?;
-        let prepared = Prepared {
-            region: from & !(PAGE - 1)..to,
-            arena,
-            arena_bytes: plan.arena.clone(),
-            writes: plan.writes.clone(),
-            traps: Vec::new(),
-        };
         Some(Self {
-            windows,
-            prepared,
+            windows: windows(&plan).collect(),
+            prepared: prepared(&plan, arena)?,
             module,
             plan,
         })
     }
+}
+
+/// What a plan replaces.
+fn windows(plan: &patch::Plan) -> impl Iterator<Item = Range<u64>> {
+    let writes = plan.writes.iter();
+    writes.map(|write| write.addr..write.addr + write.bytes.len() as u64)
+}
+
+/// A plan as replicas apply it; none that replaces nothing.
+fn prepared(plan: &patch::Plan, arena: u64) -> Option<Prepared> {
+    let from = windows(plan).map(|window| window.start).min()?;
+    let to = windows(plan).map(|window| window.end).max()?;
+    Some(Prepared {
+        region: from & !(PAGE - 1)..to,
+        arena,
+        arena_bytes: plan.arena.clone(),
+        writes: plan.writes.clone(),
+        traps: Vec::new(),
+    })
 }
 
 /// All modules of a guest.
@@ -629,19 +634,7 @@ impl Modules {
         {
             return None;
         }
-        let from = plan.writes.first()?.addr;
-        let to = plan
-            .writes
-            .iter()
-            .map(|write| write.addr + write.bytes.len() as u64)
-            .max()?;
-        let prepared = Prepared {
-            region: from & !(PAGE - 1)..to,
-            arena,
-            arena_bytes: plan.arena.clone(),
-            writes: plan.writes.clone(),
-            traps: Vec::new(),
-        };
+        let prepared = prepared(&plan, arena)?;
         drop(module);
         self.list[index].plans.push(Arc::new(plan));
         Some(prepared)
