@@ -433,14 +433,16 @@ pub(crate) const RPC_MADE: u32 = 17;
 pub(crate) const RPC_SEGMENT: u32 = 18;
 pub(crate) const RPC_KILL: u32 = 19;
 pub(crate) const RPC_OTHERS: u32 = 20;
+/// An answer to it.
+pub(crate) const OTHERS_IN_TURNS: i64 = 2;
 pub(crate) const RPC_SITE: u32 = 16;
 /// Of [`RPC_SEGMENT`]: in its last argument, and in the answer above the sum.
 pub(crate) const SEGMENT_NOW: u64 = 1 << 63;
 pub(crate) const SEGMENT_HELD: u64 = 1 << 62;
 pub(crate) const SEGMENT_SUM: i64 = 1 << 40;
-/// An answer: the file that is held has no name any more.
 /// What a process shares with others has no name (abi.h, `SF_D_ANONYMOUS`).
 pub(crate) const DOMAIN_ANONYMOUS: u32 = 1;
+/// An answer: the file that is held has no name any more.
 pub(crate) const SEGMENT_NAMELESS: i64 = 2;
 pub(crate) const SEGMENT_OWN: i64 = 3;
 pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;

@@ -47,9 +47,9 @@ impl Held {
         Ok(number)
     }
 
-    /// Whether another process of the tree has this file as a view.
-    pub(crate) fn others_view(&self, key: Key) -> bool {
-        self.segments.is_viewed_by_others(key, self.group)
+    /// Whether another process of the tree has this file as a view: 0, 1, or [`abi::OTHERS_IN_TURNS`].
+    pub(crate) fn others_view(&self, key: Key) -> i64 {
+        self.segments.viewed_by_others(key, self.group)
     }
 
     /// The file that `hold` gave this number.

@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_sys::shared::Shared;
 
+use crate::abi;
+
 /// Device and inode.
 pub(crate) type Key = (u64, u64);
 
@@ -41,6 +43,8 @@ struct Known {
     live: Vec<Segment>,
     /// Groups that map a file as a view, and how often.
     views: HashMap<(Key, usize), usize>,
+    /// Files that are, or were, views of several processes which take turns.
+    in_turns: HashSet<Key>,
 }
 
 /// All that a tree knows of such files.
@@ -99,9 +103,22 @@ impl Segments {
         });
     }
 
-    /// Whether a group but this one has the file as a view.
-    pub(crate) fn is_viewed_by_others(&self, key: Key, group: usize) -> bool {
-        self.with(|known| known.viewed_by_others(key, group))
+    /// A process that has this file as a view makes a copy of itself.
+    pub(crate) fn in_turns(&self, key: Key) {
+        self.with(|known| {
+            known.in_turns.insert(key);
+        });
+    }
+
+    /// Whether a group but this one has the file as a view: 0, 1, or [`abi::OTHERS_IN_TURNS`].
+    pub(crate) fn viewed_by_others(&self, key: Key, group: usize) -> i64 {
+        self.with(|known| {
+            if known.in_turns.contains(&key) {
+                abi::OTHERS_IN_TURNS
+            } else {
+                known.viewed_by_others(key, group).into()
+            }
+        })
     }
 
     /// The number of the copy of this inode that follower `r` maps.

@@ -115,6 +115,7 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
         .trial(shares_memory)
     })
     .chain(by_name())
+    .chain(in_views())
     .chain(killed_leaders())
     .chain(among_threads())
     .collect()
@@ -165,6 +166,38 @@ pub(super) fn by_name() -> impl Iterator<Item = Trial> {
             after: After::Corrected,
         }
         .trial(shares_memory_by_name)
+    })
+}
+
+/// A file that processes share stays a view in each replica. Of a leader that dies it cannot be mapped again.
+pub(super) fn in_views() -> impl Iterator<Item = Trial> {
+    let at = "at=shared_views!report n=1";
+    let wrong = |replica: &str| format!("replica={replica} {at} mem=[rdi] bit=5");
+    let killed = |replica: &str| format!("replica={replica} {at} kill=9");
+    [
+        ("of_2", 2, wrong("1"), After::Detected),
+        ("of_3", 3, wrong("2"), After::Corrected),
+        ("of_leader_of_3", 3, wrong("leader"), After::Corrected),
+        (
+            "of_a_worker_of_3",
+            3,
+            "process=1 replica=1 event=10 mem=[[shared_views!shared]+128] bit=9".to_owned(),
+            After::Corrected,
+        ),
+        ("killed_follower_of_2", 2, killed("1"), After::Corrected),
+        ("killed_follower_of_3", 3, killed("2"), After::Corrected),
+        ("killed_leader_of_3", 3, killed("leader"), After::Detected),
+    ]
+    .into_iter()
+    .map(|(name, replicas, flip, after)| {
+        Fault {
+            name: format!("sharing_a_file_{name}"),
+            replicas,
+            stop: false,
+            flip,
+            after,
+        }
+        .trial(shares_a_file)
     })
 }
 

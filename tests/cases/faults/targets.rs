@@ -148,6 +148,10 @@ pub(super) fn shares_memory_by_name() -> Result<Target, String> {
     Target::guest("shared_named.c", &[])
 }
 
+pub(super) fn shares_a_file() -> Result<Target, String> {
+    Target::guest("shared_views.c", &[])
+}
+
 pub(super) fn shares_memory_among_threads() -> Result<Target, String> {
     Target::guest("shared_threads.c", &[])
 }

@@ -354,6 +354,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_overflow.c",
         "shared_dlopen.c",
         "shared_bytes.c",
+        "shared_views.c",
     ] {
         rows.push(row(source).replicas(&[1, 2, 3]));
     }
@@ -385,11 +386,6 @@ pub(crate) fn rows() -> Vec<Row> {
         row("fork_drops.c")
             .args("closed", &["closed"])
             .expect(Expect::Refused("given up the right"))
-            .replicas(&[2, 3]),
-    );
-    rows.push(
-        row("shared_outside.c")
-            .expect(Expect::Refused("/named is mapped shared and writable"))
             .replicas(&[2, 3]),
     );
     rows.push(row("file_lock.c").args("threads", &["threads"]));

@@ -11,8 +11,6 @@
  */
 #include "agent.h"
 
-#define FUTEX_WAKE 1
-
 #define SF_TABLE_ROW(nr, nm, cl, h, e, a0, a1, a2, a3, a4, a5, nt) \
 	[nr] = { .name = #nm, .class = SF_##cl, .handler = SF_H_##h, .err = e, .arg = { a0, a1, a2, a3, a4, a5 }, .note = nt },
 #include <asm/errno.h>
@@ -113,22 +111,6 @@ static const struct sf_call *option(u32 nr, const u64 a[6], struct sf_call *own)
 	}
 	return &sf_calls[nr];
 }
-
-#define FUTEX_CMD 0x7f /* without PRIVATE and CLOCK_REALTIME */
-#define FUTEX_PRIVATE 0x80
-/* 1 is FUTEX_WAKE above. */
-enum {
-	FUTEX_WAIT,
-	FUTEX_WAKE_OP = 5,
-	FUTEX_LOCK_PI,
-	FUTEX_UNLOCK_PI,
-	FUTEX_TRYLOCK_PI,
-	FUTEX_WAIT_BITSET,
-	FUTEX_WAKE_BITSET,
-	FUTEX_WAIT_REQUEUE_PI,
-	FUTEX_CMP_REQUEUE_PI,
-	FUTEX_LOCK_PI2
-};
 
 /* What each operation reads and stores (futex(2)): words that the kernel stores are stored in
  * every replica, and limits are compared. Nobody outside can wait for a private word, and the one
@@ -543,6 +525,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	}
 	if (unlikely(app.threads) && me.slot == 0)
 		sf_thread_translate(nr, call);
+	if (unlikely(app.map_files) && app.domain && nr == NR_futex && me.slot == 0)
+		sf_shared_translate(call);
 	enum sf_try try = unlikely(app.threads > 1 && (waits || (nr == NR_futex && me.slot == 0))) && sf_threads_may_wake()
 				  ? sf_try(nr, call)
 				  : SF_TRY_GO;
@@ -1210,7 +1194,8 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	for (int i = 0; i < 6; i++)
 		e->args[i] = c->arg[i].kind == SF_A_NONE ? 0 : a[i];
 	sf_digest_args(e, c, a);
-	e->lockstep = c->class != SF_QUERY;
+	/* All have looked at a view before somebody else has his turn. */
+	e->lockstep = c->class != SF_QUERY || (unlikely(app.map_files) && sf_domain_waits(nr, a));
 	return SF_CLAIMED;
 }
 

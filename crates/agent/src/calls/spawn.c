@@ -398,6 +398,7 @@ static void forget_parent(void)
 	app.own_events = 0;
 	app.done_of_call = 0;
 	app.pdeathsig = 0;
+	sf_shared_unheld();
 	memset(app.kept.timer, 0, sizeof app.kept.timer);
 }
 
@@ -556,8 +557,10 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 		struct copied ca = { .flags = k->flags & CLONE_PIDFD, .pidfd = (u64)&pidfd, .exit_signal = k->signal };
 		if (G->options & SF_O_PAIR)
 			sf_pair_grows();
+		sf_shared_windows(1);
 		pid = sf_raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 		tls.selector = 1;
+		sf_shared_windows(0);
 		if (pid == 0)
 			begin(r, k, (u64)fd, 0);
 		if (pid < 0)

@@ -129,7 +129,7 @@ static void find_wait(u32 nr, const u64 *a)
 		w.rest_to = a[3];
 		return limit(TIMESPEC, 2, 0);
 	case NR_futex:
-		if ((a[1] & 0x7f) == 0 /* FUTEX_WAIT */)
+		if ((a[1] & FUTEX_CMD) == FUTEX_WAIT)
 			return limit(TIMESPEC, 3, 0);
 	}
 }

@@ -418,7 +418,8 @@ enum sf_rpc {
 	SF_RPC_SEGMENT = 18, /* descriptor a0, inode a2 of device a1, is mapped shared by a process of domain a3, up to byte a4 of it:
 	               * 0: as a view; else one copy for each follower, numbers in segment_ids, answered with their sum */
 	SF_RPC_KILL = 19, /* process a0, or the processes that kill(2) means by it, are about to be killed by the program's will */
-	SF_RPC_OTHERS = 20, /* 1: another process of the tree has inode a1 of device a0 as a view */
+	SF_RPC_OTHERS = 20, /* whether another process of the tree has inode a1 of device a0 as a view: 0, 1, or
+	                    * SF_OTHERS_IN_TURNS: several of them, which take turns */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
@@ -526,6 +527,7 @@ struct sf_group {
 #define SF_SEGMENT_NOW (1ull << 63)
 #define SF_SEGMENT_HELD (1ull << 62)
 #define SF_SEGMENT_SUM (1ll << 40) /* in the answer, above the sum */
+#define SF_OTHERS_IN_TURNS 2 /* an answer to SF_RPC_OTHERS */
 #define SF_SEGMENT_NAMELESS 2 /* an answer: the file that is held has no name any more */
 #define SF_SEGMENT_OWN 3      /* ... it is a view, of a file that the program has made in a tmpfs */
 

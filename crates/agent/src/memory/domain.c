@@ -3,6 +3,7 @@
  *   anonymous, MAP_SHARED ──► private, as long as nobody is there to share it with
  *                         ──► at a fork: one segment for each replica index, inherited by the replicas' copies
  *   a file that the program has made in a tmpfs ──► private in the same way, until another program of its tree may map it
+ *   any other file that has a name ──► a view in each of them, which is written back before a turn ends (shared.c)
  *
  * Replica r of every process of a domain maps the same segment, and no other replica does. Stores to it are no events,
  * so replicas of an index run one at a time: a process holds the baton from one call that may wait to the next one. A
@@ -46,8 +47,6 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
-#define FUTEX_WAIT 0
-#define FUTEX_WAKE 1
 #define EVERYBODY 0x7fffffff
 
 /* Calls that do not wait and keep the baton: after so many a process gives it for a moment. */
@@ -287,7 +286,7 @@ static int all_anonymous(void)
 	for (u32 i = 0; i < app.segments; i++)
 		if (!app.segment[i].real || app.segment[i].dev || app.segment[i].ino)
 			return 0;
-	return !app.segments_lost;
+	return !app.segments_lost && !app.map_files;
 }
 
 /* The launcher is told whether a leader that has died can be made again. */
@@ -296,11 +295,12 @@ void sf_domain_tell(void)
 	store(&G->domain, !app.domain ? 0 : all_anonymous() ? SF_D_ANONYMOUS : SF_D_NAMED);
 }
 
-static void enters_domain(void)
+void sf_domain_enter(void)
 {
 	if (sf_alone())
 		return;
 	app.domain = 1;
+	sf_shared_unsettle();
 	sf_domain_tell();
 	G->snapshot_broken = 1; /* a copy of one replica would store into what the others have */
 }
@@ -383,7 +383,7 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 			add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, SF_BY_NAME);
 			app.segment[app.segments - 1].dev = file.dev;
 			app.segment[app.segments - 1].ino = file.ino;
-			enters_domain();
+			sf_domain_enter();
 		} else if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
 			add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, 0);
 		break;
@@ -412,11 +412,13 @@ void sf_domain_named(const u64 a[6], s64 ret)
 	if (a[3] & MAP_FIXED)
 		forget_domain((u64)ret, (u64)ret + sf_page_up(a[1]));
 	add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, SF_BY_NAME);
-	enters_domain();
+	sf_domain_enter();
 }
 
 static int in_segment(u64 at, u64 len)
 {
+	if (unlikely(app.map_files) && app.domain && sf_shared_in_view(at, len))
+		return 1;
 	for (u32 i = 0; i < app.segments; i++)
 		if (app.segment[i].real && at < app.segment[i].end && at + (len ? len : 1) > app.segment[i].start)
 			return 1;
@@ -426,7 +428,7 @@ static int in_segment(u64 at, u64 len)
 /* A word that other processes may wait for, and that they change. */
 int sf_domain_word(u64 at)
 {
-	return app.segments && in_segment(at, 4);
+	return (app.segments || app.map_files) && in_segment(at, 4);
 }
 
 /* Pages behind the end of a file cannot be read. */
@@ -517,7 +519,7 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 	if (sf_failed(r))
 		return r;
 	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + sf_page_up(m->bytes), OF_SYSV, 0, prot, 1 };
-	enters_domain();
+	sf_domain_enter();
 	return r;
 }
 
@@ -674,7 +676,7 @@ static int done_domain(struct sf_event *e, const struct sf_result *res, void *ar
 		sf_end(SF_E_REFUSED, SF_NR_SPAWN_MEMORY, t->ret, me.regs);
 	if (t->ret)
 		me.poison = 1;
-	enters_domain();
+	sf_domain_enter();
 	return 0;
 }
 
@@ -687,6 +689,7 @@ void sf_baton(struct sf_regs *r)
 	struct sf_event e;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_BATON;
+	sf_shared_hand_over(r);
 	if ((sf_event(&e, r, &turns, &t) & SF_R_MORE) && app.current != SF_NOBODY)
 		sf_more_signals(r);
 }
@@ -711,7 +714,7 @@ int sf_domain_before_fork(struct sf_regs *r)
 {
 	struct turn t = { .what = JOIN };
 	struct sf_event e;
-	if (!unshared() && !app.map_files)
+	if (!unshared() && !sf_shared_stays_alone())
 		return 0;
 	if (app.segments_lost)
 		return 0; /* refused by name: spawn.c */
@@ -742,7 +745,7 @@ int sf_domain_before_program(struct sf_regs *r)
 /* Whether a child would have memory in common with its parent that is none yet, or cannot become it. */
 int sf_domain_refuses(void)
 {
-	return app.segments_lost || unshared() || app.map_files;
+	return app.segments_lost || unshared() || sf_shared_stays_alone();
 }
 
 /* ---- what calls do with the baton ---- */
@@ -843,10 +846,10 @@ static int receives(u32 nr)
 
 static int waits(u32 nr, const u64 a[6])
 {
-	u32 op = (u32)a[1] & 0x7f;
+	const u32 op = (u32)a[1] & FUTEX_CMD;
 	if (nr == NR_futex)
-		return op == 0 /* WAIT */ || op == 9 /* WAIT_BITSET */ || op == 11 /* WAIT_REQUEUE_PI */ || op == 6 ||
-		       op == 13 /* LOCK_PI */;
+		return op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET || op == FUTEX_WAIT_REQUEUE_PI || op == FUTEX_LOCK_PI ||
+		       op == FUTEX_LOCK_PI2;
 	switch (nr) {
 	case NR_sched_yield:
 	case NR_fsync:
@@ -856,6 +859,12 @@ static int waits(u32 nr, const u64 a[6])
 	case NR_syncfs: return 1;
 	}
 	return sf_waits[nr & 511] != 0;
+}
+
+/* Whether a turn may end at this call. */
+int sf_domain_waits(u32 nr, const u64 a[6])
+{
+	return app.domain && waits(nr, a);
 }
 
 /* The descriptor through which a call changes a file. */
@@ -959,9 +968,12 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 			sf_baton_give();
 		return;
 	}
+	const u32 op = nr == NR_futex ? (u32)a[1] & FUTEX_CMD : FUTEX_WAIT;
+	if (op == FUTEX_WAKE_OP && sf_shared_in_view(a[4], 4))
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r); /* it would store to what the kernel knows by the window */
 	if (c->class == SF_DENY || c->class == SF_LOCAL || !waits(nr, a))
 		return;
-	if (nr == NR_futex && ((u32)a[1] & 0x7f) != 0 && ((u32)a[1] & 0x7f) != 9 && in_segment(a[0], 4))
+	if (op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET && in_segment(a[0], 4))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r); /* the kernel would store numbers of processes */
 	if (!touches(c, nr, a))
 		sf_baton_give();

@@ -40,7 +40,7 @@ static u64 *ref_of(const struct sf_map *m, u64 page)
 /* Leader: what a new mapping of `len` bytes is to be, besides `flags`. */
 u32 sf_settle_wanted(u32 flags, u64 len)
 {
-	if (!(flags & SF_M_STORES) || (G->options & SF_O_PAIR) || app.map_settled + len / PAGE > PAGES_MAX)
+	if (!(flags & SF_M_STORES) || app.domain || (G->options & SF_O_PAIR) || app.map_settled + len / PAGE > PAGES_MAX)
 		return 0;
 	return SF_M_SETTLED | SF_M_FRESH;
 }

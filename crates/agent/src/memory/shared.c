@@ -30,6 +30,10 @@
  *
  * Small mappings do not follow the file by themselves: settle.c.
  *
+ * At a fork the copy has the views as well, and a window. From then on the two have turns (domain.c), and whoever gives his
+ * turn writes back before: so each finds in the file what the others have stored, as if the memory were one. Another program
+ * of the tree that maps such a file by its name joins them.
+ *
  * Not covered: others who store to the same bytes at the same time; a file of which two parts
  * of the program's memory show the same bytes, one of them writable (refused); a store to a
  * file system without room kills with SIGBUS as it does bare, but only at write-back; stores
@@ -122,6 +126,8 @@ static void recount(void)
 	}
 	if (me.slot == 0)
 		store(&G->settled, app.map_settled);
+	if (app.domain)
+		sf_domain_tell();
 }
 
 /* First place for `len` bytes of refs that no mapping uses: equal in all replicas. */
@@ -606,6 +612,28 @@ static int done_shared(struct sf_event *e, const struct sf_result *res, void *ar
 
 static const struct sf_step writes = { claim_shared, agreed_shared, act_shared, NULL, done_shared, 1 };
 
+/* When turns end is a matter of time: no event of the program's, which counts its own. */
+static enum sf_claim claim_turn(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	const enum sf_claim what = claim_shared(e, r, arg);
+	if (what == SF_CLAIMED)
+		me.own_event = 1;
+	return what;
+}
+
+static const struct sf_step writes_at_turn = { claim_turn, agreed_shared, act_shared, NULL, done_shared, 0 };
+
+/* Before another process of the domain has its turn. */
+void sf_shared_hand_over(struct sf_regs *r)
+{
+	struct writing w = { .part = &everything };
+	struct sf_event e;
+	while (app.map_stores && me.holds && sf_event(&e, r, &writes_at_turn, &w) != SF_UNDONE && w.n == BATCH) {
+		w.at = w.next;
+		w.n = 0;
+	}
+}
+
 /* 1: this replica has become another. */
 static int write_back(const struct sf_regs *r, const struct part *p)
 {
@@ -651,20 +679,21 @@ int sf_shared_fault(const struct sf_regs *r)
 }
 
 /* Leader: a wait without a limit for a word that another program of the tree stores to in its own view of the file, where nobody
- * here sees it. Only a wake by a thread of this process would end it, and that is not what such a word is for. */
+ * here sees it. Only a wake by a thread of this process would end it, and that is not what such a word is for. Processes that
+ * have turns see each other's. */
 int sf_shared_waits_in_vain(const u64 a[6])
 {
-	enum { WAIT, LOCK_PI = 6, WAIT_BITSET = 9, LOCK_PI2 = 13, PRIVATE = 128, CMD = 127 };
-	const u32 op = (u32)a[1] & CMD;
+	const u32 op = (u32)a[1] & FUTEX_CMD;
 	u32 v;
-	if ((a[1] & PRIVATE) || a[3] || (op != WAIT && op != WAIT_BITSET && op != LOCK_PI && op != LOCK_PI2))
+	if ((a[1] & FUTEX_PRIVATE) || app.domain || a[3] ||
+	    (op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET && op != FUTEX_LOCK_PI && op != FUTEX_LOCK_PI2))
 		return 0;
-	if (sf_user_bytes(&v, a[0], sizeof v) < 0 || ((op == WAIT || op == WAIT_BITSET) && v != (u32)a[2]))
+	if (sf_user_bytes(&v, a[0], sizeof v) < 0 || ((op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET) && v != (u32)a[2]))
 		return 0; /* it does not wait */
 	for (u32 i = 0; i < app.maps; i++) {
 		const struct sf_map *m = &app.map[i];
 		if (m->start <= a[0] && a[0] < m->end && m->ref && !(m->flags & (SF_M_SEGMENT | SF_M_ZERO)))
-			return sf_rpc(SF_RPC_OTHERS, m->dev, m->ino, 0, 0, 0) == 1;
+			return sf_rpc(SF_RPC_OTHERS, m->dev, m->ino, 0, 0, 0) > 0;
 	}
 	return 0;
 }
@@ -777,7 +806,7 @@ static enum before before_change(const struct sf_regs *r, u32 nr, const u64 a[6]
 int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	const u32 fds = descriptors(nr);
-	if (c->class == SF_QUERY || c->class == SF_DENY || c->class == SF_LOCAL)
+	if ((c->class == SF_QUERY && !sf_domain_waits(nr, a)) || c->class == SF_DENY || c->class == SF_LOCAL)
 		return 0;
 	if (c->class == SF_COMMIT && (fds & 1))
 		writes_to_a_view(a[0]);
@@ -806,8 +835,9 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 			return 1;
 	}
 	p = everything;
-	p.glance = nr != NR_truncate && c->handler != SF_H_open; /* those reach files by their names */
-	if (c->class == SF_REFUSE || (c->class == SF_COMMIT && app.map_stores <= PROMPT))
+	/* Those reach files by their names. In a domain any copy would hide what others store next. */
+	p.glance = !app.domain && nr != NR_truncate && c->handler != SF_H_open;
+	if (c->class == SF_REFUSE || app.domain || (c->class == SF_COMMIT && app.map_stores <= PROMPT))
 		return write_back(r, &p);
 	return 0;
 }
@@ -890,6 +920,8 @@ static void enter_shared(struct sf_map *m, u64 at, u64 len, u64 fixed, u64 prot)
 	m->end = at + len;
 	app.map[app.maps++] = *m;
 	recount();
+	if (m->flags & SF_M_COMMON)
+		sf_domain_enter();
 }
 
 static s64 abandon(u64 ref, u64 len, s64 why)
@@ -910,8 +942,8 @@ static s64 map_segment(const u64 a[6], s64 forced, struct sf_shared_file *f)
 	return r;
 }
 
-/* Leader: what kind of file is this, and may it be written? The kernel answers by mapping it. */
-/* Notes the file, and whether the mapping may be stored to: a descriptor opened for reading, or a seal, shows in that. */
+/* Notes the file, whether the mapping may be stored to (a descriptor opened for reading, or a seal, shows in that), and whether
+ * processes take turns with it. */
 static void what_it_may_become(const struct stat *st, const u64 a[6], u64 ref, u64 len)
 {
 	found.dev = st->dev;
@@ -924,6 +956,9 @@ static void what_it_may_become(const struct stat *st, const u64 a[6], u64 ref, u
 		refuse(SF_NR_SHARED_MAP); /* patches of its code would be written back */
 	if (!(a[2] & PROT_EXEC))
 		found.flags |= SF_M_WRITE | (a[2] & PROT_WRITE ? SF_M_STORES : 0);
+	if ((found.flags & SF_M_WRITE) && !sf_alone() && !(G->options & SF_O_PAIR) &&
+	    sf_rpc(SF_RPC_OTHERS, st->dev, st->ino, 0, 0, 0) == SF_OTHERS_IN_TURNS)
+		found.flags |= SF_M_COMMON;
 }
 
 /* What may be stored to has a ref, the bytes as they are in the file. */
@@ -948,6 +983,7 @@ static void rerun_maps(const struct stat *st)
 			snapshot_ends();
 }
 
+/* Leader: what kind of file is this, and may it be written? The kernel answers by mapping it. */
 static s64 map_first(const u64 a[6])
 {
 	u64 len = sf_page_up(a[1]);
@@ -983,7 +1019,7 @@ static s64 map_first(const u64 a[6])
 	m.dev = st.dev;
 	m.ino = st.ino;
 	what_it_may_become(&st, a, ref, len);
-	m.flags = found.flags |= m.flags | sf_settle_wanted(found.flags, len);
+	m.flags = found.flags |= m.flags | (found.flags & SF_M_COMMON ? 0 : sf_settle_wanted(found.flags, len));
 	if (!(m.flags & SF_M_WRITE) && app.maps >= SF_MAPS_MAX / 2) {
 		found.flags = 0; /* not worth a place: it can only be read */
 		sys2(NR_munmap, window_shared(ref), len);
@@ -1140,6 +1176,24 @@ static void now_dropped(u64 lo, u64 hi)
 			m->flags &= ~SF_M_SETTLED;
 			drop_shared(m->ref, m->ref + (m->end - m->start));
 		}
+	}
+	recount();
+}
+
+/* Every replica: from here on views follow their files by themselves, in turns. What is stored and not written back stays. */
+void sf_shared_unsettle(void)
+{
+	for (u32 i = 0; i < app.maps; i++) {
+		struct sf_map *m = &app.map[i];
+		if (!(m->flags & SF_M_SETTLED))
+			continue;
+		for (u64 page = m->start; page < m->end; page += PAGE) {
+			struct sf_hash h;
+			if ((m->flags & SF_M_FRESH) || !differs(m, page, &h))
+				drop_shared(page, page + PAGE);
+		}
+		m->flags &= ~(SF_M_SETTLED | SF_M_FRESH);
+		drop_shared(m->ref, m->ref + (m->end - m->start));
 	}
 	recount();
 }
@@ -1338,7 +1392,8 @@ s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n)
 
 #define MADV_DOFORK 11
 
-/* Of the files that become segments at a fork, those that have a name: followers get copies that the launcher has. */
+/* Of the files that are mapped at a fork, those that have a name. One that the program has made in a tmpfs becomes a segment:
+ * followers get copies that the launcher has. Any other stays a view. */
 static struct sf_shared_file by_name[SF_MAPS_MAX];
 
 static const struct sf_shared_file *named(const struct sf_shared_file *table, u32 n, const struct sf_map *m)
@@ -1347,6 +1402,58 @@ static const struct sf_shared_file *named(const struct sf_shared_file *table, u3
 		if (table[i].dev == m->dev && table[i].ino == m->ino)
 			return &table[i];
 	return NULL;
+}
+
+/* Whether there is a view that a copy of this process could not have as well yet. */
+int sf_shared_stays_alone(void)
+{
+	for (u32 i = 0; i < app.maps; i++)
+		if (app.map[i].ref && !(app.map[i].flags & SF_M_COMMON))
+			return 1;
+	return 0;
+}
+
+/* Whether bytes of the program's memory lie in a view that other processes of the domain may store to. */
+int sf_shared_in_view(u64 at, u64 len)
+{
+	for (u32 i = 0; i < app.maps; i++)
+		if (app.map[i].ref && overlaps(&app.map[i], at, at + (len ? len : 1)))
+			return 1;
+	return 0;
+}
+
+/* Leader, about a futex in a view: processes wait for a word of the file, which the kernel knows by the window. */
+u64 sf_shared_word(u64 at)
+{
+	for (u32 i = 0; i < app.maps; i++)
+		if (app.map[i].ref && app.map[i].start <= at && at < app.map[i].end)
+			return window_shared(app.map[i].ref) + (at - app.map[i].start);
+	return at;
+}
+
+/* Leader, in a domain: the words that a futex call names. */
+void sf_shared_translate(u64 call[7])
+{
+	const u32 op = (u32)call[2] & FUTEX_CMD;
+	call[1] = sf_shared_word(call[1]);
+	if (op == FUTEX_REQUEUE || op == FUTEX_CMP_REQUEUE || op == FUTEX_WAKE_OP)
+		call[5] = sf_shared_word(call[5]);
+}
+
+/* Around the making of a copy that is a leader as well: it has windows of its own. */
+void sf_shared_windows(int inherited)
+{
+	for (u32 i = 0; i < app.maps; i++)
+		if (app.map[i].ref)
+			sys3(NR_madvise, window_shared(app.map[i].ref), app.map[i].end - app.map[i].start,
+			     inherited ? MADV_DOFORK : MADV_DONTFORK);
+}
+
+/* A copy: the launcher's thread for its group holds no file by these numbers. */
+void sf_shared_unheld(void)
+{
+	for (u32 i = 0; i < app.maps; i++)
+		app.map[i].hold = -1;
 }
 
 /* Whether there are views of files that the program has made, and another of its programs may map by their names. */
@@ -1366,18 +1473,17 @@ int sf_shared_may_join(const void **table, u32 *bytes, int own, s64 *why)
 	u32 n = 0;
 	for (u32 i = 0; i < app.maps && (own || !sf_alone()); i++) {
 		const struct sf_map *m = &app.map[i];
-		if (!m->ref || named(by_name, n, m) || (own && !(m->flags & SF_M_OWN)))
+		if (!m->ref || (m->flags & SF_M_COMMON) || named(by_name, n, m) || (own && !(m->flags & SF_M_OWN)))
 			continue;
-		*why = SF_REFUSED_FILE(m->hold, EBADF);
-		if (m->hold < 0)
-			return 0;
 		/* The launcher looks: the program may have given up the rights to. */
-		struct sf_shared_file f = { .dev = m->dev, .ino = m->ino };
-		int r = sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD);
+		struct sf_shared_file f = { .dev = m->dev, .ino = m->ino, .flags = SF_M_COMMON };
+		int r = m->hold < 0
+				? 0
+				: sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD);
 		if (r == SF_SEGMENT_NAMELESS)
 			continue;
 		*why = SF_REFUSED_FILE(m->hold, r < 0 ? -r : 0);
-		if (r != 1)
+		if (r < 0 || (r == 0 && (own || (G->options & SF_O_PAIR))))
 			return 0;
 		by_name[n++] = f;
 	}
@@ -1386,15 +1492,17 @@ int sf_shared_may_join(const void **table, u32 *bytes, int own, s64 *why)
 	return 1;
 }
 
-/* Every replica: such files become segments; the leader's is the file. What was stored has been written back. `own`: those of
- * the table alone. */
+/* Every replica: such files become segments, the leader's is the file, or stay views. What was stored has been written back.
+ * `own`: those of the table alone. */
 s64 sf_shared_joins(const void *table, u32 bytes, int own)
 {
 	for (u32 i = 0; i < app.maps;) {
 		const struct sf_map m = app.map[i];
 		const u64 len = m.end - m.start;
 		const struct sf_shared_file *file = named(table, bytes / sizeof *by_name, &m);
-		if (!m.ref || (own && !file)) {
+		if (file && (file->flags & SF_M_COMMON))
+			app.map[i].flags |= SF_M_COMMON;
+		if (!m.ref || (own && !file) || (app.map[i].flags & SF_M_COMMON)) {
 			i++;
 			continue;
 		}

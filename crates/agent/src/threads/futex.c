@@ -11,8 +11,6 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-enum { WAIT, WAKE, FD, REQUEUE, CMP_REQUEUE, WAKE_OP, LOCK_PI, UNLOCK_PI, TRYLOCK_PI, WAIT_BITSET, WAKE_BITSET, LOCK_PI2 = 13 };
-#define CMD 0x7f
 #define REALTIME 256u
 #define WAITERS 0x80000000u
 #define OWNER_DIED 0x40000000u
@@ -237,18 +235,18 @@ static s64 unlock_pi(u64 word)
 /* One call of the program's, in every replica. */
 s64 sf_futex(const u64 a[6], u64 *deadline, int leads)
 {
-	switch (a[1] & CMD) {
-	case WAIT: return wait(a, ~0u, 0, deadline, leads);
-	case WAIT_BITSET: return wait(a, (u32)a[5], 1, deadline, leads);
-	case WAKE: return a[0] & 3 ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, ~0u);
-	case WAKE_BITSET: return a[0] & 3 || !(u32)a[5] ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, (u32)a[5]);
-	case REQUEUE: return requeue(a, 0);
-	case CMP_REQUEUE: return requeue(a, 1);
-	case WAKE_OP: return wake_op(a);
-	case LOCK_PI: return lock_pi(a, 0, 1, deadline, leads);
-	case LOCK_PI2: return lock_pi(a, 0, (a[1] & REALTIME) != 0, deadline, leads);
-	case TRYLOCK_PI: return lock_pi(a, 1, 0, deadline, leads);
-	case UNLOCK_PI: return unlock_pi(a[0]);
+	switch (a[1] & FUTEX_CMD) {
+	case FUTEX_WAIT: return wait(a, ~0u, 0, deadline, leads);
+	case FUTEX_WAIT_BITSET: return wait(a, (u32)a[5], 1, deadline, leads);
+	case FUTEX_WAKE: return a[0] & 3 ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, ~0u);
+	case FUTEX_WAKE_BITSET: return a[0] & 3 || !(u32)a[5] ? -EINVAL : (s64)sf_futex_wake(a[0], (u32)a[2] ? (u32)a[2] : 1, (u32)a[5]);
+	case FUTEX_REQUEUE: return requeue(a, 0);
+	case FUTEX_CMP_REQUEUE: return requeue(a, 1);
+	case FUTEX_WAKE_OP: return wake_op(a);
+	case FUTEX_LOCK_PI: return lock_pi(a, 0, 1, deadline, leads);
+	case FUTEX_LOCK_PI2: return lock_pi(a, 0, (a[1] & REALTIME) != 0, deadline, leads);
+	case FUTEX_TRYLOCK_PI: return lock_pi(a, 1, 0, deadline, leads);
+	case FUTEX_UNLOCK_PI: return unlock_pi(a[0]);
 	}
 	return -ENOSYS;
 }
@@ -269,7 +267,7 @@ static void owner_dies(u64 word, int pi, u32 tid)
 		return;
 	sf_futex_wake(word, 1, ~0u);
 	if (me.slot == 0 && sf_domain_word(word))
-		sys3(NR_futex, word, WAKE, 1); /* of other processes */
+		sys3(NR_futex, sf_shared_word(word), FUTEX_WAKE, 1); /* of other processes */
 }
 
 /* The robust list of a thread that ends: struct robust_list_head, bit 0 of an entry says PI. */

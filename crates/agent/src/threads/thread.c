@@ -1145,6 +1145,8 @@ void sf_turn(struct sf_regs *r)
 			return;
 		}
 		block_common();
+		if (unlikely(app.domain))
+			sf_shared_hand_over(r);
 		if (!(sf_event(&e, r, &looks, &l) & SF_R_SIGNAL))
 			continue;
 		/* A signal to the program finds all its threads waiting. */

@@ -48,6 +48,25 @@ _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor
 #define SF_TURN_SIGNAL 2u /* signals wait for it */
 #define SF_TURN_LOOK 4u   /* others may be able to go on */
 
+/* Operations of futex(2). */
+#define FUTEX_CMD 0x7fu /* without PRIVATE and CLOCK_REALTIME */
+#define FUTEX_PRIVATE 0x80u
+enum {
+	FUTEX_WAIT,
+	FUTEX_WAKE,
+	FUTEX_REQUEUE = 3,
+	FUTEX_CMP_REQUEUE,
+	FUTEX_WAKE_OP,
+	FUTEX_LOCK_PI,
+	FUTEX_UNLOCK_PI,
+	FUTEX_TRYLOCK_PI,
+	FUTEX_WAIT_BITSET,
+	FUTEX_WAKE_BITSET,
+	FUTEX_WAIT_REQUEUE_PI,
+	FUTEX_CMP_REQUEUE_PI,
+	FUTEX_LOCK_PI2
+};
+
 /* thread.c */
 int sf_is_thread(u32 nr, const u64 a[6]);
 s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *, u64 *aux, int leads);

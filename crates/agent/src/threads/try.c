@@ -173,12 +173,12 @@ static enum sf_try semaphores(u64 call[7], u64 limit)
  * one that was parked before goes on as if it had been woken (futex(2): a wake may be spurious). */
 static enum sf_try word(u64 call[7])
 {
-	const u32 op = (u32)call[2] & 0x7f;
+	const u32 op = (u32)call[2] & FUTEX_CMD;
 	const u64 limit = call[4];
-	if (op != 0 /* FUTEX_WAIT */ && op != 9 /* FUTEX_WAIT_BITSET */)
+	if (op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET)
 		return SF_TRY_GO;
 	u64 left = limit_of(limit, 1);
-	if (op == 9 && limit) {
+	if (op == FUTEX_WAIT_BITSET && limit) {
 		s64 now[2] = { 0, 0 };
 		sys2(NR_clock_gettime, call[2] & 256 /* FUTEX_CLOCK_REALTIME */ ? 0 : 1, now);
 		u64 is = (u64)now[0] * SECOND + (u64)now[1];

@@ -22,8 +22,6 @@
 
 #define SYS_futex 202
 #define SYS_sched_yield 24
-#define FUTEX_WAIT 0
-#define FUTEX_WAKE 1
 
 /* A sleeper looks at its condition again this often even if nobody rings: bounds the cost
  * of a lost ring, which the fence below already makes all but impossible. Longer than the tenth of a second for which many

@@ -64,7 +64,7 @@ impl Supervisor<'_> {
                 self.hearing.tree.segments.made((arg[0], arg[1]));
                 0
             }
-            abi::RPC_OTHERS => self.held.others_view((arg[0], arg[1])).into(),
+            abi::RPC_OTHERS => self.held.others_view((arg[0], arg[1])),
             abi::RPC_KILL => {
                 let target = arg[0].cast_signed();
                 self.hearing.tree.condemn(target, self.replicas[0].pid);
@@ -107,8 +107,13 @@ impl Supervisor<'_> {
         };
         let key = (about.dev(), about.ino());
         let Some(numbers) = tree.segments.map(file, &asks)? else {
-            let own = tree.segments.is_own(key);
-            return Ok(if own { abi::SEGMENT_OWN } else { 0 });
+            if tree.segments.is_own(key) {
+                return Ok(abi::SEGMENT_OWN);
+            }
+            if end & abi::SEGMENT_HELD != 0 {
+                tree.segments.in_turns(key);
+            }
+            return Ok(0);
         };
         let mut bytes = [0; 4 * abi::SLOTS_MAX];
         bytes[..4].copy_from_slice(&pages.to_le_bytes());
