@@ -157,7 +157,7 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0111,
-        "moving or stretching a part of memory that processes share, or more than 48 parts of it",
+        "moving or stretching a part of memory that processes share, or more than 256 parts of it",
         "the replicas could not tell any more what they share; fix: make the program map it anew",
     ),
     (

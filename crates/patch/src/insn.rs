@@ -1,8 +1,10 @@
 //! What one instruction is: its length, whether control goes on behind it, whether it is a site.
 
+use std::ops::Range;
+
 use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
-use crate::{Dest, Site, SiteKind};
+use crate::{CodeView, Dest, Site, SiteKind};
 
 /// Intel SDM vol. 2, section 2.3.11.
 pub(crate) const INSN_BYTES_MAX: usize = 15;
@@ -38,6 +40,32 @@ pub(crate) fn is_terminator(insn: &Instruction) -> bool {
             | FlowControl::Return
             | FlowControl::Exception
     )
+}
+
+/// Addresses of bytes in one part that could be the opcode of a site, ascending.
+pub(crate) fn candidates(view: &CodeView<'_>, part: Range<usize>) -> Vec<u64> {
+    let bytes = view.bytes;
+    memchr::memchr3_iter(0x0F, 0xC7, 0xCD, &bytes[part.clone()])
+        .map(|at| part.start + at)
+        .filter(|&at| {
+            let second = bytes.get(at + 1).copied();
+            let third = bytes.get(at + 2).copied();
+            match (bytes[at], second) {
+                // syscall, rdtsc, sysenter, cpuid.
+                (0x0F, Some(0x05 | 0x31 | 0x34 | 0xA2)) => true,
+                // rdtscp.
+                (0x0F, Some(0x01)) => third == Some(0xF9),
+                // Group 9, /6 and /7 with a register: rdrand, rdseed, with F3 rdpid.
+                (0x0F, Some(0xC7)) => third.is_some_and(|modrm| modrm >= 0xF0),
+                // xbegin.
+                (0xC7, Some(0xF8)) => true,
+                // int 0x80.
+                (0xCD, Some(0x80)) => true,
+                _ => false,
+            }
+        })
+        .map(|at| view.addr + at as u64)
+        .collect()
 }
 
 /// The site that an instruction is, if it is one.

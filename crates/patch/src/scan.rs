@@ -14,7 +14,7 @@ use std::ops::Range;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
 use crate::index::Index;
-use crate::insn::{INSN_BYTES_MAX, site_of};
+use crate::insn::{INSN_BYTES_MAX, candidates, site_of};
 use crate::parts::in_parts;
 use crate::{CodeView, Module, Site, SiteKind};
 
@@ -69,32 +69,6 @@ pub(crate) fn scan(index: &Index<'_>) -> Scan {
         site.proven = index.unit_holding(site.addr).is_none() && index.reached().starts(site.addr);
     }
     found
-}
-
-/// Addresses of bytes in one part that could be the opcode of a site, ascending.
-fn candidates(view: &CodeView<'_>, part: Range<usize>) -> Vec<u64> {
-    let bytes = view.bytes;
-    memchr::memchr3_iter(0x0F, 0xC7, 0xCD, &bytes[part.clone()])
-        .map(|at| part.start + at)
-        .filter(|&at| {
-            let second = bytes.get(at + 1).copied();
-            let third = bytes.get(at + 2).copied();
-            match (bytes[at], second) {
-                // syscall, rdtsc, sysenter, cpuid.
-                (0x0F, Some(0x05 | 0x31 | 0x34 | 0xA2)) => true,
-                // rdtscp.
-                (0x0F, Some(0x01)) => third == Some(0xF9),
-                // Group 9, /6 and /7 with a register: rdrand, rdseed, with F3 rdpid.
-                (0x0F, Some(0xC7)) => third.is_some_and(|modrm| modrm >= 0xF0),
-                // xbegin.
-                (0xC7, Some(0xF8)) => true,
-                // int 0x80.
-                (0xCD, Some(0x80)) => true,
-                _ => false,
-            }
-        })
-        .map(|at| view.addr + at as u64)
-        .collect()
 }
 
 /// A linear sweep through code that no function covers, started again at every known leader.

@@ -24,7 +24,7 @@ pub(crate) const FORKED_MAX: usize = 64;
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
 /// The number of a payload, and words that a state which is looked for there has in memory: how many, then address and
 /// value of each.
-pub(crate) const OFF_SEEK_WORDS: usize = OFF_TRANSFER + 49152;
+pub(crate) const OFF_SEEK_WORDS: usize = OFF_TRANSFER + 57344;
 pub(crate) const SEEK_WORDS: usize = 8;
 /// Where that list ends at the latest.
 pub(crate) const OFF_UNDO: usize = OFF_TRANSFER + TRANSFER_BYTES / 2;
@@ -430,6 +430,9 @@ pub(crate) const RPC_SPAWN: u32 = 6;
 pub(crate) const RPC_FORK: u32 = 7;
 pub(crate) const RPC_UNFORK: u32 = 8;
 pub(crate) const RPC_MADE: u32 = 17;
+/// Of it: a memory object; and one that goes to other processes.
+pub(crate) const MADE_MEMORY: u64 = 1;
+pub(crate) const MADE_HANDED_ON: u64 = 2;
 pub(crate) const RPC_SEGMENT: u32 = 18;
 pub(crate) const RPC_KILL: u32 = 19;
 pub(crate) const RPC_OTHERS: u32 = 20;

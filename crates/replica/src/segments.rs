@@ -23,8 +23,9 @@ pub(crate) type Key = (u64, u64);
 
 /// Files that are remembered. A program that makes more of them in a tmpfs maps those that it made first as views.
 const MADE_MAX: usize = 65_536;
-/// Segments whose files have no name any more, and whose descriptors a process may still map.
-const UNLINKED_MAX: usize = 8;
+/// Segments that nobody maps, whose files have no name any more. One that a process maps by its descriptor later is made again from
+/// its file.
+const UNLINKED_MAX: usize = 32;
 const PAGE: u64 = 4096;
 
 #[derive(Debug)]
@@ -39,6 +40,8 @@ struct Segment {
 #[derive(Debug, Default)]
 struct Known {
     made: HashSet<Key>,
+    /// Memory objects of processes of the tree (memfd_create(2)): whether others have them, too.
+    memory: HashMap<Key, bool>,
     order: VecDeque<Key>,
     live: Vec<Segment>,
     /// Groups that map a file as a view, and how often.
@@ -71,21 +74,43 @@ impl Segments {
     /// A process of the tree has made this file.
     pub(crate) fn made(&self, key: Key) {
         self.with(|known| {
-            if !known.made.insert(key) {
-                return;
-            }
-            known.order.push_back(key);
-            if known.order.len() > MADE_MAX
-                && let Some(oldest) = known.order.pop_front()
-            {
-                known.made.remove(&oldest);
+            if known.made.insert(key) {
+                known.remember(key);
             }
         });
     }
 
-    /// Whether it has, and remembers it.
+    /// ... or this memory object.
+    pub(crate) fn made_memory(&self, key: Key) {
+        self.with(|known| {
+            if known.memory.insert(key, false).is_none() {
+                known.remember(key);
+            }
+        });
+    }
+
+    /// Other processes may map it from here on, if it is one.
+    pub(crate) fn handed_on(&self, key: Key) {
+        self.with(|known| {
+            if let Some(others) = known.memory.get_mut(&key) {
+                *others = true;
+            }
+        });
+    }
+
+    /// A process makes another one, which has its descriptors.
+    pub(crate) fn all_handed_on(&self) {
+        self.with(|known| known.memory.values_mut().for_each(|others| *others = true));
+    }
+
+    /// Whether it is a memory object of the tree.
+    pub(crate) fn is_memory(&self, key: Key) -> bool {
+        self.with(|known| known.memory.contains_key(&key))
+    }
+
+    /// Whether a process of the tree has made it, and this is remembered.
     pub(crate) fn is_own(&self, key: Key) -> bool {
-        self.with(|known| known.made.contains(&key))
+        self.with(|known| known.made.contains(&key) || known.memory.contains_key(&key))
     }
 
     pub(crate) fn viewed(&self, key: Key, group: usize) {
@@ -139,7 +164,7 @@ impl Segments {
         self.with(|known| {
             known.forget_the_unlinked();
             let Some(segment) = known.live.iter().find(|one| one.key == key) else {
-                if !asks.in_company || !known.made.contains(&key) {
+                if !asks.in_company || !known.may_be_shared(key) {
                     return Ok(None);
                 }
                 // What another group has as a view it would not see.
@@ -157,6 +182,20 @@ impl Segments {
 }
 
 impl Known {
+    fn remember(&mut self, key: Key) {
+        self.order.push_back(key);
+        if self.order.len() > MADE_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.made.remove(&oldest);
+            self.memory.remove(&oldest);
+        }
+    }
+
+    fn may_be_shared(&self, key: Key) -> bool {
+        self.made.contains(&key) || self.memory.get(&key) == Some(&true)
+    }
+
     fn viewed_by_others(&self, key: Key, group: usize) -> bool {
         self.views
             .keys()
@@ -174,10 +213,8 @@ impl Known {
                 continue;
             }
             gone += 1;
-            if gone > UNLINKED_MAX {
-                let old = self.live.remove(index);
-                self.made.remove(&old.key);
-                self.order.retain(|key| *key != old.key);
+            if gone > UNLINKED_MAX && !self.live[index].is_attached() {
+                self.live.remove(index);
             }
         }
     }
@@ -200,6 +237,11 @@ impl Segment {
             domain: asks.domain,
             copies,
         })
+    }
+
+    /// Whether a follower has a copy attached.
+    fn is_attached(&self) -> bool {
+        self.copies.iter().any(|copy| copy.attached() > 1)
     }
 
     fn numbers(&self, asks: &Asks, bytes: u64) -> io::Result<Vec<i32>> {

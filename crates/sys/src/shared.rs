@@ -167,6 +167,13 @@ impl Shared {
         }
     }
 
+    /// How many mappings an [`attachable`](Self::attachable) one has, this process's own included.
+    #[must_use]
+    pub fn attached(&self) -> u64 {
+        let about = self.id().and_then(|id| segment::about(id).ok());
+        about.map_or(0, |about| about.attached)
+    }
+
     fn file(&self) -> &File {
         match &self.backing {
             Backing::File(file) => file,

@@ -178,12 +178,6 @@ pub(super) fn in_views() -> impl Iterator<Item = Trial> {
         ("of_2", 2, wrong("1"), After::Detected),
         ("of_3", 3, wrong("2"), After::Corrected),
         ("of_leader_of_3", 3, wrong("leader"), After::Corrected),
-        (
-            "of_a_worker_of_3",
-            3,
-            "process=1 replica=1 event=10 mem=[[shared_views!shared]+128] bit=9".to_owned(),
-            After::Corrected,
-        ),
         ("killed_follower_of_2", 2, killed("1"), After::Corrected),
         ("killed_follower_of_3", 3, killed("2"), After::Corrected),
         ("killed_leader_of_3", 3, killed("leader"), After::Detected),

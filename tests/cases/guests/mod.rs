@@ -117,7 +117,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("mmap_shared_rounds.c"),
         row("mmap_shared_anon.c"),
         row("memfd_seal.c"),
-        row("memfd.c").expect(Expect::Limit("two writable views of one memory object")),
+        row("memfd.c"),
         row("dropped_pages.c").expect(Expect::Denied(
             "resident 64\nfree: yes\nresident 32\nfree with a gap behind: yes\nresident 0\nopened up to a gap: yes\nguard: Invalid argument\nend\n",
         )),
@@ -355,6 +355,8 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_dlopen.c",
         "shared_bytes.c",
         "shared_views.c",
+        "memory_objects.c",
+        "namespaces.c",
     ] {
         rows.push(row(source).replicas(&[1, 2, 3]));
     }

@@ -817,7 +817,7 @@ static void maps_file(struct sf_result *r, const u64 a[6], s64 ret)
 	r->aux = r->out_off + r->out_len;
 	r->flags |= SF_R_BARRIER; /* followers map by the same descriptor: it must stay open */
 	if (a[2] & 4) {
-		s64 n = sf_rpc(SF_RPC_PATCH, (u64)ret, a[1], a[4], a[5], r->aux);
+		s64 n = sf_rpc(SF_RPC_PATCH, (u64)ret, a[1], (u64)(s64)(s32)a[4], a[5], r->aux);
 		if (n > 0) {
 			r->out_len += (u32)n;
 			r->flags |= SF_R_PATCH;
@@ -870,6 +870,8 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 		if (!ret)
 			sf_pair_before(nr, a);
 	}
+	if (unlikely(nr == NR_sendmsg) && !(G->options & SF_O_PAIR) && !sf_alone())
+		sf_segment_handed(a[1]);
 	if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
 		sf_rpc(SF_RPC_KILL, (u64)(s64)(c->handler == SF_H_pidfd ? sf_pidfd_names(a[0]) : (s32)a[0]), 0, 0, 0, 0);
 	if (likely(ret != SF_WOULD_WAIT))
@@ -923,7 +925,7 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			return 0;
 		}
 	}
-	if (unlikely(c->handler == SF_H_open))
+	if (unlikely(c->handler == SF_H_open || nr == NR_memfd_create))
 		sf_segment_opened(nr, a, ret);
 	*out = sf_result_begin(e, ret);
 	if (act == ACT_LEADER || c->handler == SF_H_creds)

@@ -18,7 +18,7 @@
  * A child of vfork that has not called exec makes copies alone: its vfork is a fork, which POSIX allows. So at most one child
  * stands in for a leader, and its own children are the kernel's children of it.
  *
- * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces, a TLS of the child's own, a copy of a child of vfork
+ * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces (EPERM), a TLS of the child's own, a copy of a child of vfork
  * that shares memory; memory checks and snapshots while a child of vfork has not called exec.
  * See vfork(2), clone(2), prctl(2) PR_SET_CHILD_SUBREAPER; docs/concepts/replication.md, "Children".
  */
@@ -35,6 +35,8 @@
 #define CLONE_CHILD_SETTID 0x1000000ull
 #define CLONE_CLEAR_SIGHAND 0x100000000ull
 #define CSIGNAL 0xffull
+/* CLONE_NEWTIME, which clone(2) cannot ask for; NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. */
+#define NAMESPACES (0x80ull | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000)
 #define OF_VFORK (CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND | CLONE_PIDFD)
 #define OF_FORK (CLONE_PIDFD | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | CLONE_CLEAR_SIGHAND)
 
@@ -82,8 +84,13 @@ static u8 class(u32 nr, const u64 a[6])
 
 const struct sf_call *sf_spawn_row(const struct sf_call *c, struct sf_call *own, u32 nr, const u64 a[6])
 {
+	struct asked k;
 	*own = *c;
 	own->class = class(nr, a);
+	if (what_is_asked(nr, a, &k) && (k.flags & NAMESPACES)) {
+		own->class = SF_DENY; /* as unshare(2) does */
+		own->err = EPERM;
+	}
 	return own;
 }
 
@@ -100,7 +107,7 @@ int sf_spawn_before(struct sf_regs *r, u32 nr, const u64 a[6])
 {
 	if (shares(nr, a))
 		return sf_domain_before_fork(r);
-	return app.map_files && !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS | SF_O_PAIR)) && sf_domain_before_program(r);
+	return app.map_files && !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS | SF_O_PAIR)) && sf_domain_of_own(r);
 }
 
 /* ---- copies that are the launcher's children ---- */

@@ -229,7 +229,7 @@ struct sf_seek_words {
 		uint64_t at, value;
 	} word[SF_SEEK_WORDS];
 };
-#define SF_OFF_SEEK_WORDS (SF_OFF_TRANSFER + 49152)
+#define SF_OFF_SEEK_WORDS (SF_OFF_TRANSFER + 57344)
 
 /* A pair: what the primary's launcher and the ledgers have to know of a storage call (storage.c). One for each
  * event that may be in flight; written by the primary's agent before the event's result, and by the relay on the
@@ -414,7 +414,7 @@ enum sf_rpc {
 	SF_RPC_SPAWN, /* as SF_RPC_EXEC, of the child a1 of vfork(2) that stands in for the leader */
 	SF_RPC_FORK,  /* a group for a copy of every replica; answers the launcher's descriptor of its memory */
 	SF_RPC_UNFORK, /* there is no copy: a0 is that descriptor */
-	SF_RPC_MADE = 17, /* the program has made inode a1 of device a0 in a tmpfs */
+	SF_RPC_MADE = 17, /* the program has made inode a1 of device a0 in a tmpfs; a2 1: a memory object; 2: which goes to others */
 	SF_RPC_SEGMENT = 18, /* descriptor a0, inode a2 of device a1, is mapped shared by a process of domain a3, up to byte a4 of it:
 	               * 0: as a view; else one copy for each follower, numbers in segment_ids, answered with their sum */
 	SF_RPC_KILL = 19, /* process a0, or the processes that kill(2) means by it, are about to be killed by the program's will */

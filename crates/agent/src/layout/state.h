@@ -103,7 +103,7 @@ struct sf_map {
 };
 
 /* Memory that copies of this replica have in common with it, or will have (domain.c). */
-#define SF_SEGMENTS_MAX 48u
+#define SF_SEGMENTS_MAX 256u
 #define SF_MADE_MAX 16u
 #define SF_BY_NAME 2u
 #define SF_BEHIND_MAX 128u

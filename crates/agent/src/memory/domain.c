@@ -726,9 +726,10 @@ int sf_domain_before_fork(struct sf_regs *r)
 	return 1;
 }
 
-/* Before a child that becomes another program: files that the program has made, and maps, become segments, since that program
- * may map them by their names. Where that cannot be they stay views, and it is refused there. 1: start the call again. */
-int sf_domain_before_program(struct sf_regs *r)
+/* Before a child that becomes another program, and before one of them is mapped twice: files that the program has made, and maps,
+ * become segments, since that program may map them by their names. Where that cannot be they stay views, and it is refused
+ * there. 1: start the call again. */
+int sf_domain_of_own(struct sf_regs *r)
 {
 	struct sf_event e;
 	if (me.ready == me.next || app.spawn.active || !sf_shared_own())
@@ -895,6 +896,15 @@ static int opens_at_leisure(u32 nr, const u64 a[6])
 		return 0;
 	const u32 kind = (u32)st[3] & 0170000;
 	return kind != 0100000 /* S_IFREG */ && kind != 0040000 /* S_IFDIR */;
+}
+
+/* Whether a file is a segment of this process. */
+int sf_domain_has(u64 dev, u64 ino)
+{
+	for (u32 i = 0; i < app.segments; i++)
+		if (app.segment[i].ino && app.segment[i].dev == dev && app.segment[i].ino == ino)
+			return 1;
+	return 0;
 }
 
 static int of_a_segment(s64 fd, u32 nr)

@@ -36,7 +36,7 @@ void sf_shared_given(const struct sf_shared_file *);
 int sf_shared_is_zero(void);
 s64 sf_shared_allows(u32 nr, const u64 a[6]);
 s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret);
-int sf_shared_before(const struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
+int sf_shared_before(struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
 int sf_shared_fault(const struct sf_regs *);
 int sf_shared_waits_in_vain(const u64 a[6]);
 void sf_shared_hash(struct sf_hash *);
@@ -70,6 +70,7 @@ int sf_settle_there(struct sf_regs *);
 
 /* segment.c: files of /dev/shm that processes of a tree map by their names */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
+void sf_segment_handed(u64 msg);
 int sf_segment_of_site(u64 fd);
 int sf_segment_asks(const u64 a[6], struct sf_shared_file *, u32 *flags);
 int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);
@@ -87,9 +88,10 @@ s64 sf_domain_init(void);
 void sf_domain_changed(u32 nr, const u64 a[6], s64 ret);
 int sf_domain_word(u64 at);
 int sf_domain_before_fork(struct sf_regs *);
-int sf_domain_before_program(struct sf_regs *);
+int sf_domain_of_own(struct sf_regs *);
 int sf_domain_ready(struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
 void sf_domain_enter(void);
+int sf_domain_has(u64 dev, u64 ino);
 int sf_domain_refuses(void);
 int sf_domain_waits(u32 nr, const u64 a[6]);
 void sf_domain_call(const struct sf_call *, u32 nr, const u64 a[6], struct sf_regs *);

@@ -43,20 +43,36 @@ static int is_tmpfs(u64 fd)
 	return sys2(NR_fstatfs, fd, f) == 0 && (u32)f[0] == TMPFS;
 }
 
-/* Leader, and both sites of a pair: a file has been opened. One that did not exist is the program's own. */
+#define HANDED_MAX 253u /* SCM_MAX_FD, unix(7) */
+enum { A_FILE, A_MEMORY_OBJECT, HANDED_ON }; /* what the launcher is told of one */
+
+/* Leader, and both sites of a pair: a file has been opened. One that did not exist is the program's own. A memory object
+ * (memfd_create(2)) is one as well, once other processes can have it: by a fork, or by a message. */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 {
-	const u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : 0;
+	const u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : nr == NR_memfd_create ? O_CREAT | O_EXCL : 0;
 	u64 st[18]; /* struct stat: device and inode come first */
 	if (fd < 0 || (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL) || !is_tmpfs((u64)fd) || sys2(NR_fstat, fd, st) < 0)
 		return;
 	if (!(G->options & SF_O_PAIR)) {
-		sf_rpc(SF_RPC_MADE, st[0], st[1], 0, 0, 0);
+		sf_rpc(SF_RPC_MADE, st[0], st[1], nr == NR_memfd_create ? A_MEMORY_OBJECT : A_FILE, 0, 0);
 		return;
 	}
+	if (nr == NR_memfd_create)
+		return;
 	u64 *made = TREE->made[__atomic_fetch_add(&TREE->made_n, 1, __ATOMIC_SEQ_CST) % SF_TREE_MADE];
 	store(&made[0], st[0]);
 	store(&made[1], st[1]);
+}
+
+/* Leader, before a message is sent: memory objects in it are for other processes as well. */
+void sf_segment_handed(u64 msg)
+{
+	static s32 fd[HANDED_MAX];
+	u64 st[18];
+	for (u32 n = sf_message_rights(msg, fd, HANDED_MAX); n--;)
+		if (is_tmpfs((u32)fd[n]) && sys2(NR_fstat, fd[n], st) == 0)
+			sf_rpc(SF_RPC_MADE, st[0], st[1], HANDED_ON, 0, 0);
 }
 
 /* In a pair: whether a descriptor is one of such a file. Each site has its own, which its processes map: one at a time runs. */

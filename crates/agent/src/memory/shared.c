@@ -75,6 +75,8 @@
 #define S_IFCHR 0020000
 #define SIGBUS 7
 
+#define HANDED_MAX 253u /* SCM_MAX_FD, unix(7) */
+
 /* Pages that one event carries. 256 pages take about 0.3 ms to digest and as long to write:
  * far above the microsecond that a rendezvous costs, far below what anybody waits for. */
 #define BATCH 256u
@@ -803,13 +805,50 @@ static enum before before_change(const struct sf_regs *r, u32 nr, const u64 a[6]
 	return ON;
 }
 
-int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
+/* A file that the program has made in a tmpfs, or a memory object, and of which it has a view in [from, to). */
+static int is_own_view(const struct stat *st, u64 from, u64 to)
+{
+	for (u32 i = 0; i < app.maps; i++) {
+		const struct sf_map *m = &app.map[i];
+		if ((m->flags & SF_M_OWN) && m->ref && m->dev == st->dev && m->ino == st->ino && m->offset < to &&
+		    from < m->offset + (m->end - m->start))
+			return 1;
+	}
+	return 0;
+}
+
+/* Such a file is to be mapped shared once more: as a segment it may be. Chromium maps its memory to be written and to be read. */
+static int is_mapped_again(u32 nr, const u64 a[6])
+{
+	const u64 kind = a[3] & MAP_TYPE;
+	struct stat st;
+	if (nr != NR_mmap || (a[3] & MAP_ANONYMOUS) || (a[2] & PROT_EXEC) || (kind != MAP_SHARED && kind != MAP_SHARED_VALIDATE))
+		return 0;
+	return sf_shared_own() && stat_of((u32)a[4], &st) == 0 && is_own_view(&st, a[5], a[5] + sf_page_up(a[1]));
+}
+
+/* ... or is handed on to another process. */
+static int is_handed_on(u32 nr, const u64 a[6])
+{
+	static s32 fd[HANDED_MAX];
+	struct stat st;
+	if (nr != NR_sendmsg || !sf_shared_own())
+		return 0;
+	for (u32 n = sf_message_rights(a[1], fd, HANDED_MAX); n--;)
+		if (stat_of((u32)fd[n], &st) == 0 && is_own_view(&st, 0, ~0ull))
+			return 1;
+	return 0;
+}
+
+int sf_shared_before(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	const u32 fds = descriptors(nr);
 	if ((c->class == SF_QUERY && !sf_domain_waits(nr, a)) || c->class == SF_DENY || c->class == SF_LOCAL)
 		return 0;
 	if (c->class == SF_COMMIT && (fds & 1))
 		writes_to_a_view(a[0]);
+	if ((is_mapped_again(nr, a) || is_handed_on(nr, a)) && sf_domain_of_own(r))
+		return 1;
 	if (!app.map_stores)
 		return 0;
 	enum before found = as_logged(r);
@@ -983,6 +1022,29 @@ static void rerun_maps(const struct stat *st)
 			snapshot_ends();
 }
 
+/* Data that would be code elsewhere, or the other way round; anything else that is seen twice is refused. */
+static int is_second_view(const struct sf_map *m, const u64 a[6], u64 len)
+{
+	const u64 lo = a[3] & MAP_FIXED ? a[0] : 0, hi = a[3] & MAP_FIXED ? lo + len : 0;
+	if (!seen_twice(m, lo, hi, 0))
+		return 0;
+	if (!seen_as_code(m, lo, hi, a[2]))
+		refuse(SF_NR_TWO_VIEWS);
+	return 1;
+}
+
+/* A segment, or what could become one, in one place and code in another. */
+static int is_code_elsewhere(const struct sf_shared_file *f, u64 prot)
+{
+	if (prot & PROT_EXEC)
+		return sf_domain_has(f->dev, f->ino);
+	for (u32 i = 0; i < app.maps; i++)
+		if (app.map[i].dev == f->dev && app.map[i].ino == f->ino && (app.map[i].flags >> SF_M_PROT & PROT_EXEC) &&
+		    (prot & PROT_WRITE))
+			return 1;
+	return 0;
+}
+
 /* Leader: what kind of file is this, and may it be written? The kernel answers by mapping it. */
 static s64 map_first(const u64 a[6])
 {
@@ -999,7 +1061,9 @@ static s64 map_first(const u64 a[6])
 		found.dev = st.dev;
 		found.ino = st.ino;
 		found.size = (u64)st.size;
-		if (sf_segment_asks(a, &found, &m.flags))
+		if (is_code_elsewhere(&found, a[2]))
+			return -EACCES;
+		if (!(a[2] & PROT_EXEC) && sf_segment_asks(a, &found, &m.flags))
 			return map_segment(a, 0, &found);
 	}
 	u64 ref = place_shared(len);
@@ -1025,12 +1089,8 @@ static s64 map_first(const u64 a[6])
 		sys2(NR_munmap, window_shared(ref), len);
 		return SF_SHARED_PLAIN;
 	}
-	const u64 lo = a[3] & MAP_FIXED ? a[0] : 0, hi = a[3] & MAP_FIXED ? lo + len : 0;
-	if (seen_twice(&m, lo, hi, 0)) {
-		if (!seen_as_code(&m, lo, hi, a[2]))
-			refuse(SF_NR_TWO_VIEWS);
+	if (is_second_view(&m, a, len))
 		return abandon(ref, len, -EACCES); /* as a system that forbids it: such programs have another way */
-	}
 	if (found.flags & SF_M_WRITE)
 		m.ref = ref;
 	r = keep_as_it_is(a, ref, len);
@@ -1041,7 +1101,7 @@ static s64 map_first(const u64 a[6])
 		return abandon(ref, len, r);
 	rerun_maps(&st);
 	if (m.ref)
-		found.hold = m.hold = (s32)sf_rpc(SF_RPC_HOLD, a[4], st.dev, st.ino, 0, 0);
+		found.hold = m.hold = (s32)sf_rpc(SF_RPC_HOLD, (u32)a[4], st.dev, st.ino, 0, 0);
 	enter_shared(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
 	return r;
 }
@@ -1482,8 +1542,10 @@ int sf_shared_may_join(const void **table, u32 *bytes, int own, s64 *why)
 				: sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD);
 		if (r == SF_SEGMENT_NAMELESS)
 			continue;
+		if (own && r != 1)
+			continue;
 		*why = SF_REFUSED_FILE(m->hold, r < 0 ? -r : 0);
-		if (r < 0 || (r == 0 && (own || (G->options & SF_O_PAIR))))
+		if (r < 0 || (r == 0 && (G->options & SF_O_PAIR)))
 			return 0;
 		by_name[n++] = f;
 	}

@@ -54,29 +54,6 @@ static int is_stream_channel(u64 fd)
 	return sys6(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, &type, &n, 0) == 0 && type == 1;
 }
 
-/* The first descriptors that a message of the program carries go to `rights`. Their number. */
-static u32 rights_of(u64 msg)
-{
-	struct message m;
-	struct {
-		u64 len;
-		u32 level, type;
-	} head;
-	if (sf_user_bytes(&m, msg, sizeof m) < 0 || !m.control)
-		return 0;
-	for (u64 at = 0; at + sizeof head <= m.controllen; at += (head.len + 7) & ~7ull) {
-		if (sf_user_bytes(&head, m.control + at, sizeof head) < 0 || head.len < sizeof head || head.len > m.controllen - at)
-			return 0;
-		if (head.level != 1 /* SOL_SOCKET */ || head.type != 1 /* SCM_RIGHTS */)
-			continue;
-		u64 n = (head.len - sizeof head) / 4;
-		if (n > SF_CAME_MAX || sf_user_bytes(rights.fd, m.control + at + sizeof head, n * 4) < 0)
-			return 0;
-		return (u32)n;
-	}
-	return 0;
-}
-
 /* ---- the primary ---- */
 
 /* Both ends of a pair of sockets have no name. */
@@ -96,7 +73,7 @@ static int is_nameless(s32 fd)
 /* What a message has brought: the numbers, and what each is. `own`: from a channel, so that the secondary has them as well. */
 u32 sf_channel_came(u64 msg, int own, struct sf_came *to)
 {
-	u32 n = rights_of(msg), st[36]; /* struct stat: st_mode is word 6 */
+	u32 n = sf_message_rights(msg, rights.fd, SF_CAME_MAX), st[36]; /* struct stat: st_mode is word 6 */
 	for (u32 i = 0; i < n; i++) {
 		const s32 fd = rights.fd[i];
 		u32 kind = F_FOREIGN;
@@ -166,7 +143,7 @@ static u64 parts_of(u32 nr, const u64 a[6], u64 left)
 static void sends_channel(u32 nr, const u64 a[6], u64 n)
 {
 	struct message m = { .iov = (u64)part, .iovlen = parts_of(nr, a, n) };
-	const u32 carries = nr == NR_sendmsg && !app.done_of_call ? rights_of(a[1]) : 0;
+	const u32 carries = nr == NR_sendmsg && !app.done_of_call ? sf_message_rights(a[1], rights.fd, SF_CAME_MAX) : 0;
 	if (m.iovlen > PARTS) {
 		lost_channel((u32)a[0]);
 		return;

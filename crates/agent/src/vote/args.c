@@ -647,3 +647,24 @@ s64 sf_user_string(char *to, u64 from, u32 room)
 	me.guard = NULL;
 	return n;
 }
+
+/* The first descriptors that a message of the program carries (cmsg(3)). Their number; 0, if there are more than `room`. */
+u32 sf_message_rights(u64 at, s32 *fd, u32 room)
+{
+	struct msghdr m;
+	struct {
+		u64 len;
+		u32 level, type;
+	} head;
+	if (sf_user_bytes(&m, at, sizeof m) < 0 || !m.control)
+		return 0;
+	for (u64 to = 0; to + sizeof head <= m.controllen; to += (head.len + 7) & ~7ull) {
+		if (sf_user_bytes(&head, (u64)m.control + to, sizeof head) < 0 || head.len < sizeof head || head.len > m.controllen - to)
+			return 0;
+		if (head.level != 1 /* SOL_SOCKET */ || head.type != 1 /* SCM_RIGHTS */)
+			continue;
+		const u64 n = (head.len - sizeof head) / 4;
+		return n > room || sf_user_bytes(fd, (u64)m.control + to + sizeof head, n * 4) < 0 ? 0 : (u32)n;
+	}
+	return 0;
+}

@@ -9,7 +9,9 @@
 //! nothing is there that user code cannot execute. A table of constants in the code, the
 //! one thing such an address may mean that is no function, fails that within a few bytes.
 //!
-//! Not covered: blocks reached through jump tables only, functions reached through pointers
+//! Last come what looks like starts of functions, padding before them, that lie before something which may be a site.
+//!
+//! Not covered: blocks reached through jump tables only, functions without such a start that are reached through pointers
 //! built at run time. Their sites stay unproven.
 
 use std::ops::Range;
@@ -18,7 +20,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 
 use super::Index;
 use crate::CodeView;
-use crate::insn::{is_terminator, site_of, word};
+use crate::insn::{candidates, is_terminator, site_of, word};
 use crate::parts::in_parts;
 
 /// What control flow from known code reaches outside of known functions.
@@ -45,6 +47,17 @@ impl Reached {
         while let Some(root) = strong.pop().or_else(|| weak.pop()) {
             for insn in search.follow(root) {
                 search.leads_to(&insn, &mut strong, &mut weak);
+            }
+        }
+        // What is called by way of tables alone, and has no unwind entry (Chromium): only where there may be a site.
+        for view in &index.code {
+            let parts = in_parts(view.bytes.len(), |part| candidates(view, part));
+            for at in parts.into_iter().flatten() {
+                if search.bytes.get(at) == State::Free
+                    && let Some(root) = padded_start(view, at)
+                {
+                    search.follow(root);
+                }
             }
         }
         Reached {
@@ -261,13 +274,35 @@ impl<'a> Search<'a> {
                 ) {
                     work.push(insn.near_branch_target());
                 }
-                if is_terminator(&insn) {
+                if is_terminator(&insn) || insn.code() == Code::Int3 {
                     break;
                 }
             }
         }
         Some(())
     }
+}
+
+/// How far before an instruction its function may begin.
+const FUNCTION_MAX: usize = 64 << 10;
+
+/// The last place before `at` that looks like the start of a function as linkers and compilers lay them out: behind padding of
+/// int3, aligned, a frame pointer or `endbr64` first.
+fn padded_start(view: &CodeView<'_>, at: u64) -> Option<u64> {
+    const STARTS: [&[u8]; 2] = [&[0x55, 0x48, 0x89, 0xE5], &[0xF3, 0x0F, 0x1E, 0xFA]];
+    let to = usize::try_from(at - view.addr).ok()?;
+    let from = to.saturating_sub(FUNCTION_MAX).max(1);
+    let aligned = (from..=to)
+        .rev()
+        .filter(|here| (view.addr + *here as u64).is_multiple_of(16));
+    let is_start = |here: &usize| {
+        let code = &view.bytes[*here..];
+        view.bytes[*here - 1] == 0xCC && STARTS.iter().any(|start| code.starts_with(start))
+    };
+    aligned
+        .into_iter()
+        .find(is_start)
+        .map(|here| view.addr + here as u64)
 }
 
 /// Whether a user program can execute this without a fault by privilege. `hlt` stays in: C
@@ -290,5 +325,7 @@ fn is_user_code(insn: &Instruction) -> bool {
         || insn.is_jmp_far_indirect()
         || insn.is_call_far_indirect();
     let site = site_of(insn, true).is_some();
-    (plain || site) && !far && (!insn.is_privileged() || insn.mnemonic() == Mnemonic::Hlt)
+    // A check that has failed ends so (`int3; ud2`).
+    let breaks = insn.code() == Code::Int3;
+    (plain || site || breaks) && !far && (!insn.is_privileged() || insn.mnemonic() == Mnemonic::Hlt)
 }

@@ -84,6 +84,36 @@ fn a_transaction_aborts_at_once() {
     assert_eq!(plan.patched[0].resume, CODE + 14);
 }
 
+/// As lld lays functions out for Chromium, which has no unwind entries: this one is called by way of a table, and ends in `int3; ud2`
+/// where a check fails.
+#[test]
+fn padding_before_a_frame_pointer_begins_a_function() {
+    let function = [
+        0x55, 0x48, 0x89, 0xE5, // push rbp; mov rbp, rsp
+        0x0F, 0x31, // rdtsc
+        0x85, 0xC0, 0x74, 0x02, // test eax, eax; jz to the end
+        0x5D, 0xC3, // pop rbp; ret
+        0xCC, 0x0F, 0x0B, // int3; ud2
+    ];
+    let after = |padding: u8| {
+        let mut code = vec![0xC3];
+        code.extend([padding; 15]);
+        code.extend(function);
+        code
+    };
+    let is_proven = |code: &[u8]| {
+        let unnamed = Module {
+            functions: Vec::new(),
+            ..module(code)
+        };
+        let sites = find_sites(&unnamed);
+        assert_eq!(sites.len(), 1);
+        sites[0].proven
+    };
+    assert!(is_proven(&after(0xCC)));
+    assert!(!is_proven(&after(0x90)));
+}
+
 #[test]
 fn a_sweep_proves_nothing_and_a_trap_does() {
     let code = [0xB8, 39, 0, 0, 0, 0x0F, 0x05, 0xC3];

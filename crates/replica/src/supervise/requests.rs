@@ -61,7 +61,13 @@ impl Supervisor<'_> {
                 0
             }
             abi::RPC_MADE => {
-                self.hearing.tree.segments.made((arg[0], arg[1]));
+                let key = (arg[0], arg[1]);
+                let segments = &self.hearing.tree.segments;
+                match arg[2] {
+                    abi::MADE_MEMORY => segments.made_memory(key),
+                    abi::MADE_HANDED_ON => segments.handed_on(key),
+                    _ => segments.made(key),
+                }
                 0
             }
             abi::RPC_OTHERS => self.held.others_view((arg[0], arg[1])),
@@ -93,8 +99,12 @@ impl Supervisor<'_> {
             self.held.file(fd)?
         };
         let about = file.metadata()?;
-        if end & abi::SEGMENT_HELD != 0 && about.nlink() == 0 {
-            return Ok(abi::SEGMENT_NAMELESS);
+        let key = (about.dev(), about.ino());
+        if end & abi::SEGMENT_HELD != 0 {
+            self.hearing.tree.segments.handed_on(key);
+            if about.nlink() == 0 && !self.hearing.tree.segments.is_memory(key) {
+                return Ok(abi::SEGMENT_NAMELESS);
+            }
         }
         let pages = u32::try_from(about.len().div_ceil(4096)).map_err(std::io::Error::other)?;
         let tree = &self.hearing.tree;
@@ -105,7 +115,6 @@ impl Supervisor<'_> {
             in_company: end & abi::SEGMENT_NOW != 0 || self.is_child() || tree.has_children(),
             followers: self.replicas.len() - 1,
         };
-        let key = (about.dev(), about.ino());
         let Some(numbers) = tree.segments.map(file, &asks)? else {
             if tree.segments.is_own(key) {
                 return Ok(abi::SEGMENT_OWN);
@@ -131,6 +140,7 @@ impl Supervisor<'_> {
         if pid <= 1 || !procfs::descends(pid, self.replicas[0].pid) || self.post_reaper().is_err() {
             return abi::NR_EXEC_TRACE.into();
         }
+        self.hearing.tree.segments.all_handed_on();
         let bare = bare::named(self.plan, pid, path, dir);
         let answer = if bare.is_some() { abi::EXEC_BARE } else { 0 };
         match tree::by_exec(&self.hearing.tree, self.hearing.post(), pid, mask, bare) {
@@ -150,6 +160,7 @@ impl Supervisor<'_> {
         let fixed = self.agent_fixed.len() as u64;
         let mut modules = self.modules.copy();
         let rank = self.hearing.tree.next_rank();
+        self.hearing.tree.segments.all_handed_on();
         match self.modules.flips.of_copy(self.plan, rank) {
             Ok(flips) => modules.flips = flips,
             Err(_) => return -i64::from(libc::EAGAIN),
