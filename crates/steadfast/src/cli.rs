@@ -161,8 +161,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = epoch_budget)]
     epoch_budget: EpochBudget,
 
-    /// Give every replica its own physical copy of this memory, so that a flip in a shared page is
-    /// not common to all: text, rodata, or all
+    /// Memory of which every replica gets a physical copy of its own, so that a flip in a page strikes one of them only
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(["text", "rodata", "all"]))]
     private: Vec<String>,
 
