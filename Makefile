@@ -212,7 +212,6 @@ reproduce: setup build
 # hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals; at the end the tests
 # that Python, bash, make, GNU programs, servers and Go come with, bare and protected, Debian's tests of dnsmasq, plain and hardened, and a
 # campaign as an array job of Slurm; the last three need root. ARGS="flips --help" is one command of bench, with flags of its own.
-SUITES := bench/suites
 FLIPS := $(BENCH) flips --jobs 3 --out build/campaign
 campaign: setup-campaign build
 ifdef ARGS
@@ -225,7 +224,7 @@ else
 	for n in 1 3; do $(FLIPS) --runs 150 --seed 12 -n $$n --json build/campaign/flips-n$$n.json || exit; done
 	rm -rf build/campaign/exact
 	$(STEADFAST) inject plan --quiet --out build/campaign/exact --runs 250 --seed 3 -- gzip -c $(CURDIR)/README.md
-	$(STEADFAST) inject doctor build/campaign/exact --most 1000
+	$(BENCH) doctor build/campaign/exact --json build/campaign/doctor.json
 	KILLS=3000 KILLS_SEED=23 $(CARGO) test -p steadfast-tests -- faults::pairs_of_kills
 	TREES=3000 TREES_SEED=13 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
 	TREES_S=3600 TREES_SEED=17 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
@@ -254,8 +253,7 @@ else
 	GROUP_SEEDS=200 $(CARGO) test -p steadfast-group --lib driver::tests
 	KV_HISTORIES=40 KV_HISTORY_S=30 KV_SEED=1000 $(CARGO) test -p steadfast-kv --test group -- --nocapture history::every
 	$(BENCH) python --out build/campaign --json build/campaign/python.json || [ $$? -eq 1 ]
-	for suite in gnu trees servers; do $(BENCH) suite $$suite --out build/campaign/$$suite --json build/campaign/$$suite.json || [ $$? -eq 1 ] || exit; done
-	STEADFAST=$(STEADFAST) $(SUITES)/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
+	for suite in gnu trees servers autopkgtest; do $(BENCH) suite $$suite --out build/campaign/$$suite --json build/campaign/$$suite.json || [ $$? -eq 1 ] || exit; done
 	$(BENCH) slurm --out build/campaign
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- harden::
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- faults::

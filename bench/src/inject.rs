@@ -537,8 +537,8 @@ pub fn rows(report: &InjectReport) -> Vec<published::Row> {
         && all > 0
     {
         rows.push(published::Row::share(
-            "exact.same",
-            "planting and single steps agree",
+            "exact.control",
+            "drawn faults of the control target that planting and single steps agree about",
             same,
             all,
         ));

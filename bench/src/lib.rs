@@ -16,12 +16,15 @@
 //! | `bench later` | a handler whose second run comes later, beside the other ways |
 //! | `bench sei-servers` | memcached and dnsmasq hardened by `steadfast cc`, against plain builds |
 //! | `bench sei-alarms` | false alarms of hardened servers, without a network |
+//! | `bench soak` | the same over sockets |
 //! | `bench sei-tables` | tables and Figure 6 of the SEI paper, beside the paper's values |
 //! | `bench cc-memory` | what the runtime of `steadfast cc` keeps for a thread |
 //! | `bench kv` | the stages of `steadfast kv`, its repairs, and what a struck group answers |
 //! | `bench host` | resets, recovery and tracking of `steadfast host` |
 //! | `bench pair` | two hosts: commits, a host that dies under a download, acknowledgements held back |
 //! | `bench inject` | fault injection: armed runs, planting, counting, reach, exactness, runs a second |
+//! | `bench doctor` | whether planted faults hit what single steps hit, over the plans of campaigns |
+//! | `bench algorithm` | every fault at every step of the model of the hardening algorithm |
 //! | `bench flips`, `bench python`, `bench suite`, `bench slurm` | suites of hours ([`suites`]) |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
 //! | `bench reproduce` | all of them that this machine can, as one page beside the papers' values |
@@ -40,8 +43,10 @@
 //! Not covered: hardware counters. Where the published system used them, the table says
 //! "not measurable here".
 
+pub mod algorithm;
 pub mod cc_memory;
 pub mod column;
+pub mod doctor;
 pub mod guest;
 pub mod host;
 pub mod inject;
@@ -68,6 +73,7 @@ pub mod sei_builds;
 pub mod sei_servers;
 pub mod sei_tables;
 pub mod servers;
+pub mod soak;
 pub mod spec;
 pub mod start;
 pub mod stats;

@@ -22,8 +22,8 @@ use steadfast_bench::product::Product;
 use steadfast_bench::spec::SpecReport;
 use steadfast_bench::suites::{flips, python, scripts, slurm};
 use steadfast_bench::{
-    cc_memory, inject, later, memory, micro, model, repair, reproduce, rest, sei, sei_alarms,
-    sei_servers, sei_tables, spec, start, touch,
+    algorithm, cc_memory, doctor, inject, later, memory, micro, model, repair, reproduce, rest,
+    sei, sei_alarms, sei_servers, sei_tables, soak, spec, start, touch,
 };
 use steadfast_workloads::ALL;
 
@@ -174,6 +174,9 @@ fn show(files: &[PathBuf]) -> Result<Outcome> {
         "later" => later::render(&serde_json::from_value(value.clone())?),
         "rest" => rest::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),
+        "algorithm" => algorithm::render(&serde_json::from_value(value.clone())?, false),
+        "doctor" => doctor::render(&serde_json::from_value(value.clone())?),
+        "soak" => soak::render(&serde_json::from_value(value.clone())?),
         "sei-tables" => sei_tables::render(&serde_json::from_value(value.clone())?),
         "sei-alarms" => sei_alarms::render(&serde_json::from_value(value.clone())?),
         "sei-servers" => sei_servers::render(&serde_json::from_value(value.clone())?),

@@ -195,8 +195,8 @@ mod tests {
             machine: "one".into(),
             load: "none".into(),
             command: "bench".into(),
-            seed: None,
             rows: rows.collect(),
+            ..Run::default()
         };
         File {
             schema: SCHEMA,

@@ -27,7 +27,7 @@ use crate::machine;
 use crate::plot::{self, escape};
 
 /// Minutes that a command takes on two cores, by how it begins; the first that fits. What is not here takes `UNKNOWN`.
-const MINUTES: [(&str, f64); 19] = [
+const MINUTES: [(&str, f64); 21] = [
     ("bench micro", 6.0),
     ("bench start", 0.5),
     ("bench trees", 12.0),
@@ -41,6 +41,8 @@ const MINUTES: [(&str, f64); 19] = [
     ("bench sei-tables", 300.0),
     ("bench sei", 3.0),
     ("bench cc-memory", 0.5),
+    ("bench soak", 15.0),
+    ("bench suite", 10.0),
     ("bench later", 10.0),
     ("bench inject", 30.0),
     ("bench kv", 10.0),
@@ -60,7 +62,7 @@ pub struct Step {
     pub minutes: f64,
 }
 
-/// The commands of `bench` that the specification names, each once, the quickest first.
+/// The commands of `bench` that the specification names, each once, the quickest first; not those that want a word of the caller's (`DIR`).
 #[must_use]
 pub fn steps(promises: &Promises) -> Vec<Step> {
     let mut steps: BTreeMap<String, Step> = BTreeMap::new();
@@ -70,7 +72,7 @@ pub fn steps(promises: &Promises) -> Vec<Step> {
         .filter(|promise| !promise.file.is_empty())
     {
         for command in promise.command.split('`').skip(1).step_by(2) {
-            if !command.starts_with("bench ") {
+            if !command.starts_with("bench ") || command.split(' ').any(is_placeholder) {
                 continue;
             }
             let known = MINUTES
@@ -91,6 +93,11 @@ pub fn steps(promises: &Promises) -> Vec<Step> {
     let mut steps: Vec<Step> = steps.into_values().collect();
     steps.sort_by(|a, b| a.minutes.total_cmp(&b.minutes));
     steps
+}
+
+/// A word that stands for one of the caller's.
+fn is_placeholder(word: &str) -> bool {
+    word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 /// What has been done in an output directory: steps by their command, with the commit.
@@ -488,6 +495,8 @@ mod tests {
         let all: std::collections::BTreeSet<&str> =
             steps.iter().map(|step| step.command.as_str()).collect();
         assert_eq!(all.len(), steps.len());
+        assert!(all.contains("bench soak"));
+        assert!(!all.contains("bench doctor DIR") && !all.contains("bench pair -- SERVER"));
         assert!(
             steps
                 .windows(2)

@@ -42,6 +42,7 @@ pub fn add(path: &Path, about: &str, rows: Vec<Row>, how: How) -> Result<()> {
         load: how.load,
         command: how.command,
         seed: Some(how.seed),
+        typed: false,
         rows,
     });
     let errors = file.errors();

@@ -7,7 +7,7 @@
 //! Invariant: a wrong reply, an end of the server or a word of its runtime ends the count of its server, and stands in the
 //! table as an alarm.
 //!
-//! Not covered: several connections or threads at once (`workloads server soak`), and the network's own code.
+//! Not covered: several connections or threads at once (`bench soak`), and the network's own code.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

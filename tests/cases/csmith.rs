@@ -25,79 +25,29 @@ struct Mode {
     programs: u64,
 }
 
+#[rustfmt::skip]
 const MODES: &[Mode] = &[
-    Mode {
-        name: "O0",
-        flags: &["-O0"],
-        programs: 2,
-    },
-    Mode {
-        name: "O2",
-        flags: &["-O2"],
-        programs: 2,
-    },
-    Mode {
-        name: "O3_thinlto",
-        flags: &["-O3", "-flto=thin", "-fuse-ld=lld"],
-        programs: 2,
-    },
-    Mode {
-        name: "recover",
-        flags: &["-O2", "--recover"],
-        programs: 3,
-    },
-    Mode {
-        name: "other_core",
-        flags: &["-O1", "--other-core"],
-        programs: 1,
-    },
-    Mode {
-        name: "async",
-        flags: &["-O2", "--validate=async"],
-        programs: 2,
-    },
-    Mode {
-        name: "between",
-        flags: &["-O2", "--between=duplicate"],
-        programs: 2,
-    },
-    Mode {
-        name: "dup_O0",
-        flags: &["-O0", "--state=dup"],
-        programs: 2,
-    },
-    Mode {
-        name: "dup",
-        flags: &["-O2", "--state=dup"],
-        programs: 3,
-    },
-    Mode {
-        name: "crc",
-        flags: &["-O1", "--state=crc"],
-        programs: 2,
-    },
-    Mode {
-        name: "dup_recover",
-        flags: &["-O2", "--state=dup", "--recover"],
-        programs: 2,
-    },
-    Mode {
-        name: "sei",
-        flags: &["-O2", "--protect=sei"],
-        programs: 1,
-    },
+    Mode { name: "O0", flags: &["-O0"], programs: 2 },
+    Mode { name: "O2", flags: &["-O2"], programs: 2 },
+    Mode { name: "O3_thinlto", flags: &["-O3", "-flto=thin", "-fuse-ld=lld"], programs: 2 },
+    Mode { name: "recover", flags: &["-O2", "--recover"], programs: 3 },
+    Mode { name: "other_core", flags: &["-O1", "--other-core"], programs: 1 },
+    Mode { name: "async", flags: &["-O2", "--validate=async"], programs: 2 },
+    Mode { name: "between", flags: &["-O2", "--between=duplicate"], programs: 2 },
+    Mode { name: "dup_O0", flags: &["-O0", "--state=dup"], programs: 2 },
+    Mode { name: "dup", flags: &["-O2", "--state=dup"], programs: 3 },
+    Mode { name: "crc", flags: &["-O1", "--state=crc"], programs: 2 },
+    Mode { name: "dup_recover", flags: &["-O2", "--state=dup", "--recover"], programs: 2 },
+    Mode { name: "sei", flags: &["-O2", "--protect=sei"], programs: 1 },
 ];
 
 /// Small enough to be compiled in a blink, with all that csmith has but what 64 bits do not hold.
+#[rustfmt::skip]
 const SHAPE: &[&str] = &[
-    "--max-funcs",
-    "4",
-    "--max-block-depth",
-    "3",
-    "--max-block-size",
-    "3",
-    "--max-expr-complexity",
-    "6",
+    "--max-funcs", "4",
+    "--max-block-depth", "3",
+    "--max-block-size", "3",
+    "--max-expr-complexity", "6",
 ];
 
 /// What a program may be refused for: a union of more than 64 bits that is read whole while it is volatile.

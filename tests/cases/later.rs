@@ -18,7 +18,9 @@ use libtest_mimic::Failed;
 use steadfast_contract::event::{Line, What};
 
 use crate::bench::Bench;
-use crate::harden::{WAYS, build, compiler, ended, own_program, program, random_source, run};
+use crate::harden::{
+    Refused, WAYS, build, compiler, ended, own_program, program, random_source, run,
+};
 use crate::sample::all;
 use crate::trial::Trial;
 
@@ -419,64 +421,35 @@ fn needs_two_cores() -> Result<(), Failed> {
     ended(&ran, 121, &["one core only", "fix:"], &[])
 }
 
-/// A program that is not linked.
-struct Refused {
-    name: &'static str,
-    text: &'static str,
-    cxx: bool,
-    /// Words of the error.
-    says: &'static [&'static str],
-}
+const ASYNC: &[&str] = &["--validate=async"];
 
+/// Programs that are not linked.
 const REFUSED: &[Refused] = &[
     Refused {
         name: "lock",
         text: include_str!("../../cc/tests/programs/later/lock.c"),
-        cxx: false,
+        flags: ASYNC,
         says: &["pthread_mutex_lock", "does not keep", "fix:"],
     },
     Refused {
         name: "sorting",
         text: include_str!("../../cc/tests/programs/later/sorting.c"),
-        cxx: false,
+        flags: ASYNC,
         says: &["qsort", "memory of its own"],
     },
     Refused {
         name: "reader",
         text: include_str!("../../cc/tests/programs/later/reader.c"),
-        cxx: false,
+        flags: ASYNC,
         says: &["reader", "does not keep"],
     },
     Refused {
         name: "cxx",
         text: include_str!("../../cc/tests/programs/probes/main.c"),
-        cxx: true,
+        flags: &["--validate=async", "-xc++"],
         says: &["for C programs", "fix:"],
     },
 ];
-
-fn refused(it: &Refused) -> Result<(), Failed> {
-    let dir = Bench::get().case_dir(&format!("harden-later-{}", it.name));
-    let source = dir.join(if it.cxx { "refused.cc" } else { "refused.c" });
-    fs::write(&source, it.text)?;
-    let out = dir.join("refused");
-    let ran = compiler(true, it.cxx)
-        .args(["-O1", "--validate=async"])
-        .arg(&source)
-        .arg("-o")
-        .arg(&out)
-        .output()?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.success() || out.exists() || !it.says.iter().all(|word| said.contains(word)) {
-        return Err(format!(
-            "{}: {}, expected {:?}\n{said}",
-            it.name, ran.status, it.says
-        )
-        .into());
-    }
-    Bench::get().passed(&dir);
-    Ok(())
-}
 
 /// A module that does not keep what it reads makes no program whose second runs come later.
 fn mixed() -> Result<(), Failed> {
@@ -560,12 +533,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             move || random_program(seed),
         ));
     }
-    for it in REFUSED {
-        trials.push(Trial::test(
-            format!("harden::later::refuse::{}", it.name),
-            move || refused(it),
-        ));
-    }
+    trials.extend(REFUSED.iter().map(|row| row.trial("harden::later")));
     trials.push(Trial::test("harden::later::refuse::mixed", mixed));
     trials.push(Trial::test("harden::later::refuse::threads", threads));
     trials.push(Trial::test(

@@ -12,7 +12,7 @@ use steadfast_workloads::servers::deadwood::DEADWOOD;
 use steadfast_workloads::servers::source::Sources;
 use steadfast_workloads::servers::suite::{self, End};
 use steadfast_workloads::servers::{SERVERS, Server, find};
-use steadfast_workloads::{Store, load, replay, soak};
+use steadfast_workloads::{Store, load, replay};
 
 #[derive(Subcommand)]
 pub(crate) enum Action {
@@ -107,30 +107,6 @@ pub(crate) enum Action {
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Workers (memcached, nghttpd)
-        #[arg(long, default_value_t = 1)]
-        threads: usize,
-    },
-    /// Ask a sound server as much as it can answer, and count false alarms
-    Soak {
-        server: String,
-        #[arg(long, default_value = "hardened")]
-        variant: String,
-        /// This program instead of a variant
-        #[arg(long, value_name = "PROGRAM")]
-        program: Option<PathBuf>,
-        /// Through the message envelope
-        #[arg(long)]
-        envelope: bool,
-        /// Requests, over all seeds
-        #[arg(long, default_value_t = 10_000_000)]
-        requests: u64,
-        /// The first seed
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// How many seeds, each with a server of its own
-        #[arg(long, default_value_t = 50)]
-        seeds: u64,
-        /// Workers (memcached)
         #[arg(long, default_value_t = 1)]
         threads: usize,
     },
@@ -342,31 +318,6 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             if !found.wrong.is_empty() {
                 return Ok(ExitCode::FAILURE);
             }
-        }
-        Action::Soak {
-            server,
-            variant,
-            program,
-            envelope,
-            requests,
-            seed,
-            seeds,
-            threads,
-        } => {
-            let server = by_name(server)?;
-            let program = program_of(store, server, variant, program.as_ref())?;
-            let settings = soak::Settings {
-                requests: *requests,
-                first_seed: *seed,
-                seeds: *seeds,
-                envelope: *envelope,
-                threads: *threads,
-            };
-            let dir = store.servers();
-            let made = soak::run(server.name, &program, &dir, settings, |seed, total| {
-                say(&format!("seed {seed}: {total} requests"));
-            })?;
-            println!("{made} requests with {seeds} seeds, no false alarm, no wrong reply");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! `workloads server soak`: many requests to a server without a fault, to count its false alarms.
+//! `bench soak`: many requests to a server without a fault, to count its false alarms.
 //!
 //! For each seed the server is started anew, asked as fast as one client can, and every reply is
 //! compared. A wrong reply, an end of the server, or a word of its runtime in its log ends the

@@ -211,8 +211,8 @@ pub(crate) mod tests {
             machine: "m".into(),
             load: "l".into(),
             command: "c".into(),
-            seed: None,
             rows,
+            ..Run::default()
         });
         file
     }

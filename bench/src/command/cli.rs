@@ -178,6 +178,35 @@ pub(crate) enum Action {
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         servers: Vec<String>,
     },
+    /// False alarms of hardened memcached and dnsmasq, over sockets: for each seed a server of its own, with another mix of requests
+    Soak {
+        /// Requests to each server, over all seeds
+        #[arg(long, default_value_t = 10_000_000)]
+        requests: u64,
+        /// How many seeds, from --seed on
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+        seeds: u64,
+        /// Workers (memcached)
+        #[arg(long, default_value_t = 1)]
+        threads: usize,
+        /// Only these servers
+        #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = ["memcached", "dnsmasq"])]
+        servers: Vec<String>,
+    },
+    /// Every fault at every step of the model of the hardening algorithm; each rule left out; two faults
+    Algorithm {
+        /// Print the shortest way to each counterexample
+        #[arg(long)]
+        traces: bool,
+        /// Only this: leave out these rules (as the table names them), and print the way to what comes of it
+        #[arg(
+            long,
+            value_name = "RULE",
+            value_delimiter = ',',
+            conflicts_with = "results"
+        )]
+        without: Vec<String>,
+    },
     /// memcached and dnsmasq, hardened at compile time against plain, server saturated
     SeiServers {
         /// A hardened memcached [default: built by this command]
@@ -246,6 +275,17 @@ pub(crate) enum Action {
         /// A memcached [default: the plain build of workloads]
         #[arg(long, value_name = "PROGRAM")]
         memcached: Option<PathBuf>,
+    },
+    /// Whether planted faults hit the executions that single steps hit, over the plans of campaigns (`steadfast inject plan --out DIR`)
+    Doctor {
+        #[arg(required = true, value_name = "DIR")]
+        campaigns: Vec<PathBuf>,
+        /// At most so many faults of each
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        most: usize,
+        /// Only those that strike within so many executions of their instruction
+        #[arg(long, value_name = "N", default_value_t = 20_000)]
+        within: u64,
     },
     /// The stages of `steadfast kv` in turns, its repairs, and a group that is struck under load
     Kv {
@@ -395,7 +435,8 @@ pub(crate) enum Action {
     },
     /// Tests that other programs come with, each of which has to end protected as it does bare
     Suite {
-        /// gnu: coreutils, diffutils, grep, gzip, sed; trees: bash, make; servers: debian, memcached, postgresql, redis, go
+        /// gnu: coreutils, diffutils, grep, gzip, sed; trees: bash, make; servers: debian, memcached, postgresql, redis, go;
+        /// autopkgtest: Debian's tests of dnsmasq, with packages of `steadfast cc` (root)
         #[arg(value_parser = scripts::SCRIPTS)]
         script: String,
         /// Where everything goes; sources and bare runs that are there already are not made again

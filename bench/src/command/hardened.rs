@@ -1,13 +1,13 @@
-//! What `bench sei-alarms` and `bench sei-tables` build and measure.
+//! What `bench sei-alarms`, `bench soak` and `bench sei-tables` build and measure.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use steadfast_bench::machine::{self, Machine};
 use steadfast_bench::product::Product;
 use steadfast_bench::sample::Runner;
 use steadfast_bench::sei_tables::phases;
-use steadfast_bench::{sei_alarms, sei_builds, sei_servers, sei_tables};
+use steadfast_bench::{sei_builds, sei_servers, sei_tables};
 use steadfast_workloads::Store;
 use steadfast_workloads::servers::build::{Builds, Recipe};
 use steadfast_workloads::servers::source::Sources;
@@ -17,22 +17,21 @@ use super::cli::{Common, SeiTable};
 use super::outcome::save;
 use super::says::Says;
 
-/// The hardened servers that are fed from within, of those names; all if none is said.
-pub(crate) fn fed_servers(
+/// Servers that are built so, of those names; memcached and dnsmasq if none is said.
+pub(crate) fn servers(
     names: &[String],
-    place: &Path,
+    recipe: impl Fn(&Server) -> Result<Recipe>,
     says: &mut Says,
 ) -> Result<Vec<(String, PathBuf)>> {
     let store = Store::default_place();
     let sources = Sources::at(store.sources());
     let makes = Builds::at(store.servers(), machine::cores());
-    let product = Product::find();
     SERVERS
         .iter()
         .filter(|server| server.name != "nghttpd")
         .filter(|server| names.is_empty() || names.iter().any(|name| name == server.name))
         .map(|server| {
-            let recipe = sei_alarms::recipe(server, product.path(), place)?;
+            let recipe = recipe(server)?;
             let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
             Ok((server.name.to_owned(), built.program))
         })

@@ -8,15 +8,16 @@ use steadfast_bench::machine::Machine;
 use steadfast_bench::product::Product;
 use steadfast_bench::sample::Runner;
 use steadfast_bench::{
-    cc_memory, inject, later, memory, micro, repair, rest, sei, sei_alarms, sei_builds,
-    sei_servers, sei_tables, servers, start, touch, trees,
+    algorithm, cc_memory, doctor, inject, later, memory, micro, repair, rest, sei, sei_alarms,
+    sei_builds, sei_servers, sei_tables, servers, soak, start, touch, trees,
 };
 use steadfast_workloads::Store;
 use steadfast_workloads::servers::SERVERS;
 use steadfast_workloads::servers::build::Builds;
+use steadfast_workloads::soak::Settings;
 
 use super::cli::{Action, Common};
-use super::hardened::{fed_servers, sei_report};
+use super::hardened::{self, sei_report};
 use super::outcome::Outcome;
 use super::programs::spec_report;
 use super::says::Says;
@@ -222,7 +223,9 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             )
         }
         Action::SeiAlarms { handlers, servers } => {
-            let programs = fed_servers(servers, &place, &mut says)?;
+            let product = Product::find();
+            let recipe = |server: &_| sei_alarms::recipe(server, product.path(), &place);
+            let programs = hardened::servers(servers, recipe, &mut says)?;
             let report = sei_alarms::measure(
                 &programs,
                 &place,
@@ -236,6 +239,46 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 Outcome::new(&report, sei_alarms::render(&report), report.complete)?
                     .keeping(sei_alarms::rows(&report)),
             )
+        }
+        Action::Soak {
+            requests,
+            seeds,
+            threads,
+            servers,
+        } => {
+            let product = Product::find();
+            let recipe = |server: &_| sei_builds::recipe("mc-sei", server, &product);
+            let programs = hardened::servers(servers, recipe, &mut says)?;
+            let settings = Settings {
+                requests: *requests,
+                first_seed: common.seed,
+                seeds: *seeds,
+                envelope: true,
+                threads: *threads,
+            };
+            let say = &mut |step: &str| says.say(step);
+            let report = soak::measure(&programs, &place, settings, machine, say);
+            Ok(Outcome::new(&report, soak::render(&report), true)?.keeping(soak::rows(&report)))
+        }
+        Action::Algorithm { traces, without } => {
+            let say = &mut |step: &str| says.say(step);
+            let report = algorithm::measure(without, machine, say)?;
+            let table = algorithm::render(&report, *traces || !without.is_empty());
+            let mut outcome = Outcome::new(&report, table, true)?.keeping(algorithm::rows(&report));
+            outcome.differs = !report.is_as_expected();
+            Ok(outcome)
+        }
+        Action::Doctor {
+            campaigns,
+            most,
+            within,
+        } => {
+            let say = &mut |step: &str| says.say(step);
+            let report = doctor::measure(campaigns, *within, *most, machine, say)?;
+            let mut outcome = Outcome::new(&report, doctor::render(&report), true)?
+                .keeping(doctor::rows(&report));
+            outcome.differs = report.campaigns.iter().any(|one| !one.different.is_empty());
+            Ok(outcome)
         }
         Action::SeiServers {
             memcached,

@@ -7,7 +7,7 @@
 //! | `bench suite gnu` | the same of coreutils, diffutils, grep, gzip and sed |
 //! | `bench suite trees` | the same of bash and make, with all that their tests start |
 //! | `bench suite servers` | the same of memcached, PostgreSQL, redis, Go, and of Debian's tests of memcached, nginx, redis |
-//! | `bench/suites/autopkgtest` | whether Debian's own tests of dnsmasq pass with a hardened build |
+//! | `bench suite autopkgtest` | whether Debian's own tests of dnsmasq pass with a hardened build |
 //! | `bench slurm` | whether a campaign as an array job finds what one process finds |
 //! | `bench/suites/pages` | what a browser makes of the HTML of reports |
 

@@ -1,6 +1,7 @@
 //! The tests that bash, make, GNU programs, servers and Go come with, as scripts in `bench/suites` run them: bare, then protected.
 //!
 //! A script says one line of each suite: `NAME: N tests pass bare, M end differently protected`. Those that differ follow, indented.
+//! Debian's tests of dnsmasq compare builds: `NAME: N tests pass with the archive's packages, M fail with hardened ones`.
 //!
 //! Not covered: tests that fail bare. They are not counted.
 
@@ -13,14 +14,37 @@ use serde::Serialize;
 use steadfast_report::published::Row;
 
 /// Scripts that say such lines.
-pub const SCRIPTS: [&str; 3] = ["gnu", "trees", "servers"];
+pub const SCRIPTS: [&str; 4] = ["gnu", "trees", "servers", "autopkgtest"];
 
 /// What came of one suite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judged {
     pub name: String,
+    /// What was beside the bare program.
+    pub beside: Beside,
     pub bare: u64,
     pub different: u64,
+}
+
+/// What ran the tests beside the bare program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Beside {
+    Replicas,
+    Hardened,
+}
+
+impl Beside {
+    /// What stands behind the two counts of a line.
+    fn words(self) -> [&'static str; 2] {
+        match self {
+            Beside::Replicas => [" tests pass bare, ", " end differently protected"],
+            Beside::Hardened => [
+                " tests pass with the archive's packages, ",
+                " fail with hardened ones",
+            ],
+        }
+    }
 }
 
 /// Runs a script over these suites of it, all if none is named, and shows what it says.
@@ -63,21 +87,29 @@ pub fn judge(
 
 fn read(line: &str) -> Option<Judged> {
     let (name, counts) = line.split_once(": ")?;
-    let (bare, rest) = counts.split_once(" tests pass bare, ")?;
-    let (different, _) = rest.split_once(" end differently protected")?;
-    Some(Judged {
-        name: name.to_owned(),
-        bare: bare.parse().ok()?,
-        different: different.parse().ok()?,
-    })
+    let judged = |beside: Beside| {
+        let [behind_bare, behind_different] = beside.words();
+        let (bare, rest) = counts.split_once(behind_bare)?;
+        let (different, _) = rest.split_once(behind_different)?;
+        Some(Judged {
+            name: name.to_owned(),
+            beside,
+            bare: bare.parse().ok()?,
+            different: different.parse().ok()?,
+        })
+    };
+    [Beside::Replicas, Beside::Hardened]
+        .into_iter()
+        .find_map(judged)
 }
 
 pub fn render(judged: &[Judged]) -> String {
     judged
         .iter()
         .map(|one| {
+            let [behind_bare, behind_different] = one.beside.words();
             format!(
-                "{:12} {:6} tests pass bare, {} of them end differently protected\n",
+                "{:12} {:6}{behind_bare}{}{behind_different}\n",
                 one.name, one.bare, one.different
             )
         })
@@ -87,12 +119,19 @@ pub fn render(judged: &[Judged]) -> String {
 pub fn rows(judged: &[Judged]) -> Vec<Row> {
     judged
         .iter()
-        .map(|one| {
-            let what = format!(
-                "{}: tests that pass bare and end differently with 2 replicas",
-                one.name
-            );
-            Row::share(&one.name, what, one.different, one.bare)
+        .map(|one| match one.beside {
+            Beside::Replicas => {
+                let what = format!(
+                    "{}: tests that pass bare and end differently with 2 replicas",
+                    one.name
+                );
+                Row::share(&one.name, what, one.different, one.bare)
+            }
+            Beside::Hardened => {
+                let pass = one.bare.saturating_sub(one.different);
+                let what = "tests that pass, as with the archive's packages";
+                Row::share("pass", what, pass, one.bare)
+            }
         })
         .collect()
 }
@@ -101,6 +140,15 @@ pub fn rows(judged: &[Judged]) -> Vec<Row> {
 mod tests {
     use super::*;
 
+    fn suite(name: &str, beside: Beside, bare: u64, different: u64) -> Judged {
+        Judged {
+            name: name.to_owned(),
+            beside,
+            bare,
+            different,
+        }
+    }
+
     #[test]
     fn a_line_of_a_suite_is_read_and_others_are_not() {
         let said = [
@@ -108,17 +156,22 @@ mod tests {
             "  array",
             "servers: debian, bare: 10 pass, 3 s",
             "sed: 209 tests pass bare, 0 end differently protected; 4 runs refused or stopped",
+            "dnsmasq: 5 tests pass with the archive's packages, 1 fail with hardened ones",
         ];
         let judged: Vec<Judged> = said.into_iter().filter_map(read).collect();
         assert_eq!(
             judged,
-            [("bash", 83, 2), ("sed", 209, 0)].map(|(name, bare, different)| Judged {
-                name: name.to_owned(),
-                bare,
-                different
-            })
+            [
+                suite("bash", Beside::Replicas, 83, 2),
+                suite("sed", Beside::Replicas, 209, 0),
+                suite("dnsmasq", Beside::Hardened, 5, 1),
+            ]
         );
         let rows = rows(&judged);
         assert_eq!((rows[0].hits, rows[0].n), (Some(2), Some(83)));
+        assert_eq!(
+            (rows[2].key.as_str(), rows[2].hits, rows[2].n),
+            ("pass", Some(4), Some(5))
+        );
     }
 }

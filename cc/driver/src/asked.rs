@@ -52,6 +52,8 @@ pub struct Build {
     pub between: bool,
     /// The user chose a linker.
     pub(crate) names_linker: bool,
+    /// Whether a source is C++, by its ending or by `-x`.
+    pub has_cxx: bool,
     /// Link-time optimisation.
     pub(crate) lto: bool,
     /// The user chose a level of debug information.

@@ -174,7 +174,9 @@ impl Request {
             } else if let Some(word) = text.strip_prefix("-Xclang=") {
                 keeps_the_pass(word)?;
             } else if !text.starts_with('-') || text == "-" {
-                inputs.push(PathBuf::from(argument));
+                let path = PathBuf::from(argument);
+                build.has_cxx |= is_cxx(language.as_deref(), &path);
+                inputs.push(path);
             }
         }
         let Asked {
@@ -250,6 +252,16 @@ fn keeps_the_pass(word: &str) -> Result<(), CommandError> {
 fn foreign(triple: &str) -> Option<String> {
     let own = triple.starts_with("x86_64") && triple.contains("linux") && !triple.ends_with("x32");
     (!own).then(|| triple.to_owned())
+}
+
+/// Whether a source is C++, by the language that is said before it or else by its ending.
+fn is_cxx(language: Option<&str>, path: &Path) -> bool {
+    match language {
+        Some(word) if word != "none" => word.starts_with("c++"),
+        _ => path.extension().and_then(OsStr::to_str).is_some_and(|e| {
+            ["C", "cc", "cp", "cpp", "cxx", "CPP", "c++", "CXX", "ii"].contains(&e)
+        }),
+    }
 }
 
 /// Whether a precompiled header is made, which is no program.

@@ -671,7 +671,7 @@ impl Summary {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} handlers in {} source files, --protect={}",
+            "handlers: {}, source files: {}, --protect={}",
             self.handlers.len(),
             self.modules,
             self.protect
@@ -686,7 +686,7 @@ impl Summary {
         }
         let _ = writeln!(
             text,
-            "{} functions reached by direct calls, all hardened; {} hardened in all",
+            "functions: {} reached by direct calls, all hardened; {} hardened in all",
             self.functions_reached, self.functions_hardened
         );
         let s = self.stores;

@@ -91,38 +91,56 @@ fn released(actions: &[Action]) -> bool {
 #[test]
 fn states_follow_the_figure() {
     use Status::{Failed, Suspect, Unknown, Valid};
-    // What was heard, the states of replicas 1 to 3, whether the reply may leave.
-    type Row<'a> = (&'a [(u64, &'a str)], [Status; 3], bool);
-    let rows: [Row<'_>; 7] = [
-        (&[(1, "a")], [Unknown, Unknown, Unknown], false),
-        (&[(1, "a"), (2, "a")], [Valid, Valid, Unknown], true),
-        (&[(1, "a"), (2, "b")], [Suspect, Suspect, Unknown], false),
-        (
-            &[(1, "a"), (2, "b"), (3, "a")],
-            [Valid, Failed, Valid],
-            true,
-        ),
-        (
-            &[(1, "a"), (2, "b"), (3, "b")],
-            [Failed, Valid, Valid],
-            false,
-        ),
-        (
-            &[(2, "b"), (3, "b"), (1, "a")],
-            [Failed, Valid, Valid],
-            false,
-        ),
-        (
-            &[(1, "a"), (2, "b"), (3, "c")],
-            [Suspect, Suspect, Suspect],
-            false,
-        ),
+    struct Row<'a> {
+        /// From which replica, and of which state.
+        heard: &'a [(u64, &'a str)],
+        /// Of replicas 1 to 3.
+        states: [Status; 3],
+        /// Whether the reply may leave.
+        leaves: bool,
+    }
+    let rows = [
+        Row {
+            heard: &[(1, "a")],
+            states: [Unknown, Unknown, Unknown],
+            leaves: false,
+        },
+        Row {
+            heard: &[(1, "a"), (2, "a")],
+            states: [Valid, Valid, Unknown],
+            leaves: true,
+        },
+        Row {
+            heard: &[(1, "a"), (2, "b")],
+            states: [Suspect, Suspect, Unknown],
+            leaves: false,
+        },
+        Row {
+            heard: &[(1, "a"), (2, "b"), (3, "a")],
+            states: [Valid, Failed, Valid],
+            leaves: true,
+        },
+        Row {
+            heard: &[(1, "a"), (2, "b"), (3, "b")],
+            states: [Failed, Valid, Valid],
+            leaves: false,
+        },
+        Row {
+            heard: &[(2, "b"), (3, "b"), (1, "a")],
+            states: [Failed, Valid, Valid],
+            leaves: false,
+        },
+        Row {
+            heard: &[(1, "a"), (2, "b"), (3, "c")],
+            states: [Suspect, Suspect, Suspect],
+            leaves: false,
+        },
     ];
-    for (words, states, leaves) in rows {
-        let (core, actions) = heard(3, words);
+    for row in rows {
+        let (core, actions) = heard(3, row.heard);
         let found = [1, 2, 3].map(|node| core.status(AT, Node(node)));
-        assert_eq!(found, states, "{words:?}");
-        assert_eq!(released(&actions), leaves, "{words:?}");
+        assert_eq!(found, row.states, "{:?}", row.heard);
+        assert_eq!(released(&actions), row.leaves, "{:?}", row.heard);
     }
 }
 

@@ -32,7 +32,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_envelope::client::Connection;
-use steadfast_sandbox::{self as sandbox, Ended, Watched};
+use steadfast_sandbox::{self as sandbox, Ended};
+use steadfast_sys::pidfd::Process;
 
 use crate::record::Pattern;
 
@@ -243,7 +244,7 @@ impl Stage {
         start: &dyn Fn(&Path, &[String]) -> io::Result<i32>,
     ) -> i32 {
         let begun = Instant::now();
-        let Ok(watched) = Watched::new(server) else {
+        let Ok(watched) = Process::open(server) else {
             return 1;
         };
         let mut served = Served::default();

@@ -45,157 +45,160 @@ fn output(order: &Order, run: &Run, name: &str) -> Vec<u8> {
     fs::read(kept.join(path)).expect("an output")
 }
 
-/// A line; the lines of the guest's output that differ then; the file and place of the hit; what
-/// stood there before and after.
-type Known = (
-    &'static str,
-    &'static [&'static str],
-    &'static str,
-    (&'static str, &'static str),
-);
+/// A fault whose end was worked out by hand.
+struct Known {
+    fault: &'static str,
+    /// The lines of the guest's output that differ then.
+    differ: &'static [&'static str],
+    /// The file and the place in it that is hit.
+    place: &'static str,
+    /// What stands there before and after.
+    bytes: (&'static str, &'static str),
+}
+
 const KNOWN: &[Known] = &[
-    (
-        "read=x.db n=1 byte=0 bit=0",
-        &["read 4096 A 1"],
-        "x.db+0x0",
-        ("A", "@"),
-    ),
-    (
-        "read=x.db n=2 byte=4095 bit=1",
-        &["read 4096 b 1"],
-        "x.db+0x1fff",
-        ("b", "`"),
-    ),
-    (
-        "read=x.db n=3 byte=98 bits=0,8,16,24",
-        &["readv 4096 C 4"],
-        "x.db+0x2062",
-        ("C", "B"),
-    ),
-    (
-        "read=x.db n=4 byte=0 mask=0xffff stuck=1",
-        &["preadv2 4096 D 2"],
-        "x.db+0x3000",
-        ("D", "\u{ff}"),
-    ),
+    Known {
+        fault: "read=x.db n=1 byte=0 bit=0",
+        differ: &["read 4096 A 1"],
+        place: "x.db+0x0",
+        bytes: ("A", "@"),
+    },
+    Known {
+        fault: "read=x.db n=2 byte=4095 bit=1",
+        differ: &["read 4096 b 1"],
+        place: "x.db+0x1fff",
+        bytes: ("b", "`"),
+    },
+    Known {
+        fault: "read=x.db n=3 byte=98 bits=0,8,16,24",
+        differ: &["readv 4096 C 4"],
+        place: "x.db+0x2062",
+        bytes: ("C", "B"),
+    },
+    Known {
+        fault: "read=x.db n=4 byte=0 mask=0xffff stuck=1",
+        differ: &["preadv2 4096 D 2"],
+        place: "x.db+0x3000",
+        bytes: ("D", "\u{ff}"),
+    },
     // The one that stands in the second block of the file, however it is read.
-    (
-        "read=x.db offset=4196 n=1.. byte=0 bit=2",
-        &["read 4096 b 1", "pread 4096 b 1"],
-        "x.db+0x1064",
-        ("b", "f"),
-    ),
-    (
-        "read=x.db offset=4196 n=2 byte=0 bit=2",
-        &["pread 4096 b 1"],
-        "x.db+0x1064",
-        ("b", "f"),
-    ),
-    (
-        "read=x.db n=6 byte=5 bit=2",
-        &["preadv 4096 C 1"],
-        "x.db+0x2005",
-        ("C", "G"),
-    ),
-    (
-        "read=x.db n=7 byte=5 bit=0",
-        &["child 4096 D 1"],
-        "x.db+0x3005",
-        ("D", "E"),
-    ),
-    (
-        "read=x.db n=8 byte=5 bit=0",
-        &["copy 4096 A 1"],
-        "x.db+0x5",
-        ("A", "@"),
-    ),
-    (
-        "read=z.db n=1 byte=5 bit=0",
-        &["copy 4096 A 1"],
-        "z.db+0x5",
-        ("A", "@"),
-    ),
+    Known {
+        fault: "read=x.db offset=4196 n=1.. byte=0 bit=2",
+        differ: &["read 4096 b 1", "pread 4096 b 1"],
+        place: "x.db+0x1064",
+        bytes: ("b", "f"),
+    },
+    Known {
+        fault: "read=x.db offset=4196 n=2 byte=0 bit=2",
+        differ: &["pread 4096 b 1"],
+        place: "x.db+0x1064",
+        bytes: ("b", "f"),
+    },
+    Known {
+        fault: "read=x.db n=6 byte=5 bit=2",
+        differ: &["preadv 4096 C 1"],
+        place: "x.db+0x2005",
+        bytes: ("C", "G"),
+    },
+    Known {
+        fault: "read=x.db n=7 byte=5 bit=0",
+        differ: &["child 4096 D 1"],
+        place: "x.db+0x3005",
+        bytes: ("D", "E"),
+    },
+    Known {
+        fault: "read=x.db n=8 byte=5 bit=0",
+        differ: &["copy 4096 A 1"],
+        place: "x.db+0x5",
+        bytes: ("A", "@"),
+    },
+    Known {
+        fault: "read=z.db n=1 byte=5 bit=0",
+        differ: &["copy 4096 A 1"],
+        place: "z.db+0x5",
+        bytes: ("A", "@"),
+    },
     // The second block alone was written over.
-    (
-        "read=*.db n=1 kind=stale",
-        &["read 4096 B 0"],
-        "x.db+0x1000",
-        ("b", "B"),
-    ),
-    (
-        "read=*.db n=2 kind=stale",
-        &["pread 4096 B 0"],
-        "x.db+0x1000",
-        ("b", "B"),
-    ),
-    (
-        "read=x.db n=1 kind=misdirected by=8192",
-        &["read 4096 C 0"],
-        "x.db+0x0",
-        ("A", "C"),
-    ),
+    Known {
+        fault: "read=*.db n=1 kind=stale",
+        differ: &["read 4096 B 0"],
+        place: "x.db+0x1000",
+        bytes: ("b", "B"),
+    },
+    Known {
+        fault: "read=*.db n=2 kind=stale",
+        differ: &["pread 4096 B 0"],
+        place: "x.db+0x1000",
+        bytes: ("b", "B"),
+    },
+    Known {
+        fault: "read=x.db n=1 kind=misdirected by=8192",
+        differ: &["read 4096 C 0"],
+        place: "x.db+0x0",
+        bytes: ("A", "C"),
+    },
     // The first read, and the first write, have no block before them.
-    (
-        "read=x.db n=1 kind=misdirected by=-4096",
-        &["read 4096 A 0"],
-        "x.db+0x1000",
-        ("b", "A"),
-    ),
-    (
-        "write=x.db n=1 byte=7 bit=5",
-        &["read 4096 A 1", "copy 4096 A 1"],
-        "x.db+0x7",
-        ("A", "a"),
-    ),
-    (
-        "write=x.db n=4 byte=98 bits=5,21",
-        &["preadv2 4096 D 2", "child 4096 D 2"],
-        "x.db+0x3062",
-        ("D", "d"),
-    ),
+    Known {
+        fault: "read=x.db n=1 kind=misdirected by=-4096",
+        differ: &["read 4096 A 0"],
+        place: "x.db+0x1000",
+        bytes: ("b", "A"),
+    },
+    Known {
+        fault: "write=x.db n=1 byte=7 bit=5",
+        differ: &["read 4096 A 1", "copy 4096 A 1"],
+        place: "x.db+0x7",
+        bytes: ("A", "a"),
+    },
+    Known {
+        fault: "write=x.db n=4 byte=98 bits=5,21",
+        differ: &["preadv2 4096 D 2", "child 4096 D 2"],
+        place: "x.db+0x3062",
+        bytes: ("D", "d"),
+    },
     // Nothing arrives: the file has grown all the same. The first block leaves zeros.
-    (
-        "write=x.db n=1 kind=lost",
-        &["read 4096 0 0", "copy 4096 0 0"],
-        "x.db+0x0",
-        ("A", "\0"),
-    ),
-    (
-        "write=x.db n=5 kind=lost",
-        &["read 4096 B 0", "pread 4096 B 0"],
-        "x.db+0x1000",
-        ("b", "B"),
-    ),
-    (
-        "write=x.db n=5 kind=torn keep=512",
-        &["read 4096 B 512", "pread 4096 B 512"],
-        "x.db+0x1200",
-        ("b", "B"),
-    ),
-    (
-        "write=x.db n=4 kind=misdirected by=-4096",
-        &[
+    Known {
+        fault: "write=x.db n=1 kind=lost",
+        differ: &["read 4096 0 0", "copy 4096 0 0"],
+        place: "x.db+0x0",
+        bytes: ("A", "\0"),
+    },
+    Known {
+        fault: "write=x.db n=5 kind=lost",
+        differ: &["read 4096 B 0", "pread 4096 B 0"],
+        place: "x.db+0x1000",
+        bytes: ("b", "B"),
+    },
+    Known {
+        fault: "write=x.db n=5 kind=torn keep=512",
+        differ: &["read 4096 B 512", "pread 4096 B 512"],
+        place: "x.db+0x1200",
+        bytes: ("b", "B"),
+    },
+    Known {
+        fault: "write=x.db n=4 kind=misdirected by=-4096",
+        differ: &[
             "read 4096 b 0",
             "read 4096 B 0",
             "pread 4096 B 0",
             "copy 4096 b 0",
         ],
-        "x.db+0x1000",
-        ("b", "B"),
-    ),
-    (
-        "write=stdout n=1 byte=5 bit=0",
-        &["read 5096 A 0"],
-        "/dev/stdout+0x5",
-        ("4", "5"),
-    ),
+        place: "x.db+0x1000",
+        bytes: ("b", "B"),
+    },
+    Known {
+        fault: "write=stdout n=1 byte=5 bit=0",
+        differ: &["read 5096 A 0"],
+        place: "/dev/stdout+0x5",
+        bytes: ("4", "5"),
+    },
 ];
 
 #[test]
 fn each_fault_does_what_was_worked_out_by_hand() {
     let mut order = order("known");
     guest(&mut order);
-    order.lines = KNOWN.iter().map(|(line, ..)| (*line).to_owned()).collect();
+    order.lines = KNOWN.iter().map(|known| known.fault.to_owned()).collect();
     // What only files show: bytes at the end of a file that is appended to.
     order.lines.extend(
         [
@@ -211,7 +214,8 @@ fn each_fault_does_what_was_worked_out_by_hand() {
     );
     let (runs, _) = carried_out(&order);
     let golden = fs::read_to_string(order.dir.join("golden/stdout")).expect("golden");
-    for (id, (line, differ, place, (before, after))) in (0..).zip(KNOWN) {
+    for (id, known) in (0..).zip(KNOWN) {
+        let (line, (before, after)) = (known.fault, known.bytes);
         let run = &runs[&id];
         let now = output(&order, run, "stdout");
         let now = String::from_utf8_lossy(&now);
@@ -221,10 +225,10 @@ fn each_fault_does_what_was_worked_out_by_hand() {
             .filter(|(now, was)| now != was)
             .map(|(now, _)| now)
             .collect();
-        assert_eq!(&found, differ, "{line}");
+        assert_eq!(found, known.differ, "{line}");
         assert_eq!(run.outcome.outcome(), Outcome::Sdc, "{line}");
         let fired = &run.fired[0];
-        assert_eq!(fired.file.as_deref(), Some(*place), "{line}");
+        assert_eq!(fired.file.as_deref(), Some(known.place), "{line}");
         let first = |value: &Option<String>| {
             let text = value.as_deref().expect("a value").trim_start_matches("0x");
             let byte = u64::from_str_radix(text, 16).expect("hexadecimal") & 0xff;
@@ -235,7 +239,7 @@ fn each_fault_does_what_was_worked_out_by_hand() {
                 first(&fired.before).to_string(),
                 first(&fired.after).to_string()
             ),
-            ((*before).to_owned(), (*after).to_owned()),
+            (before.to_owned(), after.to_owned()),
             "{line}"
         );
     }

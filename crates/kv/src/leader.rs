@@ -91,17 +91,49 @@ mod tests {
 
     #[test]
     fn what_may_be_otherwise_soon_is_asked_again_and_nothing_else_is() {
+        struct Row<'a> {
+            answer: &'a str,
+            /// Whether the replica that the answer is about still answers.
+            is_there: bool,
+            later: bool,
+        }
         let heard = "ERROR requirement: a replica that does not answer; found: replica 2 answers; fix: stop it first";
-        for (answer, answers, later) in [
-            ("ASKED", true, true),
-            (NOT_LEADER, true, true),
-            ("ERROR the log has not taken it: has to forward", true, true),
-            (heard, false, true),
-            (heard, true, false),
-            ("ERROR the group has no replica '7'", true, false),
-        ] {
-            let said = meaning(answer, || answers);
-            assert_eq!(matches!(said, Said::Later(_)), later, "{answer}: {said:?}");
+        let rows = [
+            Row {
+                answer: "ASKED",
+                is_there: true,
+                later: true,
+            },
+            Row {
+                answer: NOT_LEADER,
+                is_there: true,
+                later: true,
+            },
+            Row {
+                answer: "ERROR the log has not taken it: has to forward",
+                is_there: true,
+                later: true,
+            },
+            Row {
+                answer: heard,
+                is_there: false,
+                later: true,
+            },
+            Row {
+                answer: heard,
+                is_there: true,
+                later: false,
+            },
+            Row {
+                answer: "ERROR the group has no replica '7'",
+                is_there: true,
+                later: false,
+            },
+        ];
+        for row in rows {
+            let said = meaning(row.answer, || row.is_there);
+            let later = matches!(said, Said::Later(_));
+            assert_eq!(later, row.later, "{}: {said:?}", row.answer);
         }
         assert_eq!(meaning("DONE", || true), Said::Done);
     }

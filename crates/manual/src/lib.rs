@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod tests;
+
 use std::fmt::Write as _;
 use std::io;
 
@@ -51,7 +53,13 @@ fn verbs(command: &Command) -> impl Iterator<Item = &Command> {
         .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
 }
 
-/// The reference of a command's flags, a page of Markdown: a section with a table for it and each of its verbs.
+/// Lines of the reference are no longer than this.
+const WIDTH: usize = 120;
+
+/// So many flags that a section shares with one before it are named there, and not told again.
+const SHARED_MIN: usize = 3;
+
+/// The reference of a command's flags, a page of Markdown: a section with a list for it and each of its verbs.
 #[must_use]
 pub fn reference(mut command: Command) -> String {
     // Settles which flags a verb has from the commands above it.
@@ -59,24 +67,57 @@ pub fn reference(mut command: Command) -> String {
     let name = command.get_name().replace('-', " ");
     let mut page = format!(
         "<!-- Generated from the definition of the flags by `make docs`: edit that. -->\n# Flags of `{name}`\n\n\
-         The same is in `--help` and in the manual.\n"
+         The same is in `--help` and in the manual. In parentheses: the words that a flag takes, and its default.\n"
     );
-    sections(&mut page, &command, &name);
+    sections(&mut page, &command, &name, &mut Vec::new());
     page
 }
 
-fn sections(page: &mut String, command: &Command, name: &str) {
-    let args: Vec<&Arg> = command.get_arguments().filter(|arg| is_told(arg)).collect();
-    if !args.is_empty() {
+/// The flags of a section: how each is spelled, and its item of the list.
+struct Told {
+    section: String,
+    flags: Vec<(String, String)>,
+}
+
+fn sections(page: &mut String, command: &Command, name: &str, told: &mut Vec<Told>) {
+    let args = command.get_arguments().filter(|arg| is_told(arg));
+    let flags: Vec<(String, String)> = args.map(|arg| (spelled(arg), item(arg))).collect();
+    if !flags.is_empty() {
         let about = command.get_about().map(ToString::to_string);
-        let _ = write!(page, "\n## `{name}`\n\n{}\n\n", about.unwrap_or_default());
-        page.push_str("| Flag or operand | What it does | Values | Default |\n|---|---|---|---|\n");
-        for arg in args {
-            row(page, arg);
+        let about = about.map_or(String::new(), |about| format!("{}\n\n", sentence(&about)));
+        let _ = write!(page, "\n## `{name}`\n\n{about}");
+        let is_shared = |flag, before: &Told| before.flags.contains(flag);
+        let shared_with =
+            |before: &&Told| flags.iter().filter(|flag| is_shared(flag, before)).count();
+        let before = told
+            .iter()
+            .rev()
+            .max_by_key(shared_with)
+            .filter(|before| shared_with(before) >= SHARED_MIN);
+        let (shared, own): (Vec<_>, Vec<_>) = flags
+            .iter()
+            .partition(|flag| before.is_some_and(|before| is_shared(flag, before)));
+        for (_, item) in &own {
+            page.push_str(item);
         }
+        if let Some(before) = before {
+            let names: Vec<&str> = shared.iter().map(|(name, _)| name.as_str()).collect();
+            let anchor = before.section.replace(' ', "-");
+            let link = format!("[`{}`](#{anchor})", before.section);
+            let words = match shared.len() == before.flags.len() {
+                true => format!("All flags of {link}."),
+                false => format!("As in {link}: {}.", names.join(", ")),
+            };
+            let apart = if own.is_empty() { "" } else { "\n" };
+            let _ = writeln!(page, "{apart}{}", wrapped(&words, ""));
+        }
+        told.push(Told {
+            section: name.to_owned(),
+            flags,
+        });
     }
     for verb in verbs(command) {
-        sections(page, verb, &format!("{name} {}", verb.get_name()));
+        sections(page, verb, &format!("{name} {}", verb.get_name()), told);
     }
 }
 
@@ -84,8 +125,10 @@ fn is_told(arg: &Arg) -> bool {
     !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str())
 }
 
-fn row(page: &mut String, arg: &Arg) {
+/// An item of the list: how the flag is spelled, what it takes, what it does.
+fn item(arg: &Arg) -> String {
     let help = arg.get_long_help().or_else(|| arg.get_help());
+    let help = help.map(ToString::to_string).unwrap_or_default();
     let values: Vec<String> = arg
         .get_possible_values()
         .iter()
@@ -98,14 +141,67 @@ fn row(page: &mut String, arg: &Arg) {
         .filter(|_| takes_values(arg) && !arg.is_hide_default_value_set())
         .map(|value| format!("`{}`", value.to_string_lossy()))
         .collect();
-    let _ = writeln!(
-        page,
-        "| {} | {} | {} | {} |",
-        cell(&spelled(arg)),
-        cell(&help.map(ToString::to_string).unwrap_or_default()),
-        cell(&values.join(" ")),
-        cell(&defaults.join(" "))
-    );
+    let mut takes = Vec::new();
+    if !values.is_empty() {
+        takes.push(values.join(", "));
+    }
+    if !defaults.is_empty() {
+        takes.push(format!("default {}", defaults.join(" ")));
+    }
+    let takes = match takes.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", takes.join("; ")),
+    };
+    let does = match help.is_empty() {
+        true => String::new(),
+        false => format!(": {}", sentence(&help)),
+    };
+    let words = format!("- {}{takes}{does}", spelled(arg));
+    wrapped(&words, "  ") + "\n"
+}
+
+/// Help ends without a period; a page does not.
+fn sentence(help: &str) -> String {
+    let help = help.trim();
+    match help.ends_with(['.', ':', '!', '?']) || help.is_empty() {
+        true => help.to_owned(),
+        false => format!("{help}."),
+    }
+}
+
+/// Text in lines of at most [`WIDTH`]; all but the first begin with the indent. What stands between backquotes is not broken.
+fn wrapped(text: &str, indent: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut quoted = false;
+    for word in text.split_whitespace() {
+        match words.last_mut().filter(|_| quoted) {
+            Some(before) => *before += &format!(" {word}"),
+            None => words.push(word.to_owned()),
+        }
+        quoted ^= word.matches('`').count() % 2 == 1;
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            // Markdown takes such a word for a list, a heading or a quotation where a line begins with it.
+            Some(line)
+                if line.chars().count() + 1 + word.chars().count() <= WIDTH
+                    || begins_block(&word) =>
+            {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            Some(_) => lines.push(format!("{indent}{word}")),
+            None => lines.push(word),
+        }
+    }
+    lines.join("\n")
+}
+
+fn begins_block(word: &str) -> bool {
+    let number = word.trim_end_matches(['.', ')']);
+    let numbered = number.len() < word.len() && number.bytes().all(|byte| byte.is_ascii_digit());
+    ["-", "+", "*"].contains(&word) || word.starts_with(['#', '>']) || numbered
 }
 
 fn takes_values(arg: &Arg) -> bool {
@@ -134,72 +230,4 @@ fn spelled(arg: &Arg) -> String {
     let spellings = [short, long].into_iter().flatten();
     let spellings = spellings.map(|flag| format!("`{flag}{value}`"));
     spellings.collect::<Vec<_>>().join(", ")
-}
-
-/// Text within a table: one line, and no bar of its own.
-fn cell(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").replace('|', "\\|")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn command() -> Command {
-        Command::new("steadfast-x")
-            .about("Does it")
-            .subcommand(
-                Command::new("go").about("Goes").args([
-                    Arg::new("n")
-                        .short('n')
-                        .long("number")
-                        .value_name("N")
-                        .default_value("2")
-                        .help("How many | at most\n  eight"),
-                    Arg::new("how")
-                        .long("how")
-                        .value_name("WORD")
-                        .require_equals(true)
-                        .value_parser(["fast", "slow"]),
-                    Arg::new("quiet")
-                        .long("quiet")
-                        .action(clap::ArgAction::SetTrue)
-                        .help("Says nothing"),
-                    Arg::new("secret").long("secret").hide(true),
-                    Arg::new("cmd").value_name("CMD").help("What runs"),
-                ]),
-            )
-            .subcommand(
-                Command::new("bench")
-                    .hide(true)
-                    .arg(Arg::new("deep").long("deep")),
-            )
-    }
-
-    #[test]
-    fn the_reference_has_a_row_for_each_flag_that_help_shows() {
-        assert_eq!(
-            reference(command()).split_once("manual.\n").unwrap().1,
-            "\n## `steadfast x go`\n\nGoes\n\n\
-             | Flag or operand | What it does | Values | Default |\n|---|---|---|---|\n\
-             | `-n N`, `--number N` | How many \\| at most eight |  | `2` |\n\
-             | `--how=WORD` |  | `fast` `slow` |  |\n\
-             | `--quiet` | Says nothing |  |  |\n\
-             | `CMD` | What runs |  |  |\n"
-        );
-    }
-
-    #[test]
-    fn a_page_has_a_section_for_each_verb_that_help_shows() {
-        let page = page_with_verbs(&command()).unwrap();
-        assert!(
-            page.contains(".SH \"GO\"") && page.contains("Says nothing"),
-            "{page}"
-        );
-        assert!(
-            !page.contains("BENCH") && !page.contains("secret"),
-            "{page}"
-        );
-    }
 }

@@ -1,4 +1,4 @@
-//! The search in small, as part of the suite; `steadfast-model` goes further.
+//! The search in small, as part of the suite; `bench algorithm` goes further.
 
 use crate::{Bounds, Found, ONE, Program, Rule, TWO, TWO_LONG, inputs, search};
 

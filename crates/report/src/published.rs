@@ -29,6 +29,9 @@ pub const PARTS: [&str; 7] = ["all", "run", "cc", "inject", "kv", "host", "pair"
 /// Rows measured from this day on have an interval, or say why they need none; older ones without stay as they were published.
 const INTERVALS_SINCE: &str = "2026-11-28";
 
+/// From this day on each command writes its values: nobody types them.
+const WRITTEN_SINCE: &str = "2026-12-01";
+
 /// One file of `results/`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +43,7 @@ pub struct File {
 }
 
 /// One call of a command, and what it measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// `YYYY-MM-DD`.
@@ -53,6 +56,9 @@ pub struct Run {
     pub command: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// The values were typed from what the command had said, since it did not write them then.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub typed: bool,
     pub rows: Vec<Row>,
 }
 
@@ -354,6 +360,16 @@ impl File {
                 errors.push(format!(
                     "{at}: date is {:?}, YYYY-MM-DD is required",
                     run.date
+                ));
+            }
+            if run.typed && run.date.as_str() >= WRITTEN_SINCE {
+                errors.push(format!(
+                    "{at}: values are typed, the command writes them with --results"
+                ));
+            }
+            if !run.typed && run.seed.is_none() {
+                errors.push(format!(
+                    "{at}: seed is missing, which each command writes; values that were typed say so"
                 ));
             }
             if !is_commit(&run.commit) {
@@ -889,9 +905,13 @@ pub fn values_page(files: &Files) -> String {
             let seed = run
                 .seed
                 .map_or(String::new(), |seed| format!(", seed {seed}"));
+            let typed = match run.typed {
+                true => "; values typed from what it said",
+                false => "",
+            };
             let _ = writeln!(
                 out,
-                "\n{}, commit {}, {}; {}.\n`{}`{seed}\n\n| Key | What | Value [95 %] | n | Note |\n|---|---|---|---:|---|",
+                "\n{}, commit {}, {}; {}.\n`{}`{seed}{typed}\n\n| Key | What | Value [95 %] | n | Note |\n|---|---|---|---:|---|",
                 run.date, run.commit, run.machine, run.load, run.command
             );
             for row in &run.rows {

@@ -1,12 +1,13 @@
 //! How programs inside end: waited for, given up, killed with all that they left.
 
-use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use steadfast_sys::child;
+use steadfast_sys::pidfd::Process;
 
-use crate::ok;
+/// Time between two looks at a child that no descriptor tells of.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,82 +29,28 @@ pub fn finish(pid: i32, limit: Duration) -> Ended {
     ended
 }
 
-/// A process that is watched by its descriptor: its number may be another's by now.
-#[derive(Debug)]
-pub struct Watched(OwnedFd);
-
-impl Watched {
-    /// Takes hold of a process.
-    ///
-    /// # Errors
-    /// As `pidfd_open(2)`.
-    pub fn new(pid: i32) -> io::Result<Self> {
-        // SAFETY: pidfd_open(2) takes numbers.
-        let fd = ok(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-        let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-        // SAFETY: the descriptor is new and nobody else's.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    /// Whether it has ended, or does within so long.
-    #[must_use]
-    pub fn ends_within(&self, wait: Duration) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.0.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let limit = libc::timespec {
-            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: wait.subsec_nanos().into(),
-        };
-        // SAFETY: one valid pollfd and a valid time.
-        unsafe { libc::ppoll(&raw mut poll, 1, &raw const limit, std::ptr::null()) > 0 }
-    }
-
-    /// Sends it a signal.
-    pub fn signal(&self, signal: i32) {
-        // SAFETY: numbers and no siginfo.
-        unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                self.0.as_raw_fd(),
-                signal,
-                std::ptr::null::<libc::siginfo_t>(),
-                0,
-            )
-        };
-    }
-}
-
 /// Waits for a child, `limit` at most.
 pub fn await_end(pid: i32, limit: Duration) -> Ended {
     let mut ended = Ended::default();
     let deadline = Instant::now() + limit;
-    // SAFETY: pidfd_open(2) takes numbers.
-    let fd = i32::try_from(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }).unwrap_or(-1);
+    let process = Process::open(pid);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
+        let ready = match &process {
+            Ok(process) => process.ends_within(left),
+            // No descriptor is free, or the child is gone already.
+            Err(_) => {
+                thread::sleep(left.min(LOOK));
+                false
+            }
         };
-        let ms = i32::try_from(left.as_millis().min(1_000_000)).unwrap_or(i32::MAX)
-            + i32::from(!left.is_zero());
-        // SAFETY: one valid pollfd.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, if fd < 0 { ms.min(5) } else { ms }) };
         if take(pid, &mut ended, libc::WNOHANG) {
             break;
         }
-        if left.is_zero() && ready <= 0 {
+        if left.is_zero() && !ready {
             ended.timed_out = true;
             break;
         }
-    }
-    if fd >= 0 {
-        // SAFETY: this descriptor is ours.
-        unsafe { libc::close(fd) };
     }
     ended
 }
@@ -111,22 +58,13 @@ pub fn await_end(pid: i32, limit: Duration) -> Ended {
 /// Whether a child still runs after so long.
 #[must_use]
 pub fn alive_after(pid: i32, wait: Duration) -> bool {
-    // SAFETY: pidfd_open(2) takes numbers.
-    let fd = i32::try_from(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }).unwrap_or(-1);
-    let mut poll = libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let limit = libc::timespec {
-        tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: wait.subsec_nanos().into(),
-    };
-    // SAFETY: one valid pollfd and a valid time.
-    let ready = unsafe { libc::ppoll(&raw mut poll, 1, &raw const limit, std::ptr::null()) };
-    // SAFETY: this descriptor is ours.
-    unsafe { libc::close(fd) };
-    ready == 0
+    match Process::open(pid) {
+        Ok(process) => !process.ends_within(wait),
+        Err(_) => {
+            thread::sleep(wait);
+            true
+        }
+    }
 }
 
 /// Kills what is left and collects it.

@@ -21,6 +21,7 @@
 mod caller;
 mod end;
 mod enter;
+mod filter;
 mod follow;
 pub mod notify;
 mod program;
@@ -28,7 +29,7 @@ mod program;
 use std::io;
 
 pub use caller::{Caller, Unanswered, serve};
-pub use end::{Ended, Watched, alive_after, await_end, end_all, finish};
+pub use end::{Ended, alive_after, await_end, end_all, finish};
 pub use enter::{Isolation, Rules, aside, c_path, enter};
 pub use follow::{Born, Follower, Trapped, follow};
 pub use program::{Limits, Program, start};

@@ -27,36 +27,7 @@ use std::os::unix::net::UnixStream;
 use steadfast_sys::descriptor::{self, RIGHTS_BYTES};
 use steadfast_sys::procfs;
 
-fn check(rc: i64) -> io::Result<i64> {
-    if rc < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(rc)
-    }
-}
-
-/// A filter that lets everything pass and asks about these calls.
-pub(crate) fn filter(calls: &[i64]) -> Vec<libc::sock_filter> {
-    const LOAD: u16 = 0x20;
-    const EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7fff_0000;
-    const ASK: u32 = 0x7fc0_0000;
-    const AUDIT_X86_64: u32 = 0xc000_003e;
-    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let mut out = vec![
-        op(LOAD, 0, 0, 4),
-        op(EQUAL, 1, 0, AUDIT_X86_64),
-        op(RETURN, 0, 0, ALLOW),
-        op(LOAD, 0, 0, 0),
-    ];
-    for &nr in calls {
-        out.push(op(EQUAL, 0, 1, u32::try_from(nr).unwrap_or(u32::MAX)));
-        out.push(op(RETURN, 0, 0, ASK));
-    }
-    out.push(op(RETURN, 0, 0, ALLOW));
-    out
-}
+use crate::ok;
 
 /// Puts the filter around this process and sends its listener through a socket. `false`: it could
 /// not.
@@ -157,7 +128,7 @@ impl Listener {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = RIGHTS_BYTES;
         // SAFETY: the header and all it points to are valid for the call.
-        let got = check(unsafe {
+        let got = ok(unsafe {
             libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC)
         } as i64)?;
         if got == 0 || control[0] != 20 {
@@ -251,7 +222,7 @@ impl Call {
         const THREAD: i32 = libc::O_EXCL; // Linux 6.9
         let open = |pid: i32, flags: i32| {
             // SAFETY: two numbers.
-            check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, flags) })
+            ok(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, flags) })
         };
         let process = match open(self.tid, THREAD) {
             Ok(fd) => fd,
@@ -261,8 +232,7 @@ impl Call {
         // SAFETY: pidfd_open returned a descriptor that nobody else owns.
         let process = unsafe { OwnedFd::from_raw_fd(process) };
         // SAFETY: three numbers; `process` is open across the call.
-        let copy =
-            check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })?;
+        let copy = ok(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })?;
         let copy = i32::try_from(copy).map_err(io::Error::other)?;
         // SAFETY: as above.
         Ok(unsafe { File::from_raw_fd(copy) })
@@ -282,7 +252,7 @@ impl Call {
             iov_len: to.len(),
         };
         // SAFETY: `ours` is valid for its length; the other address is looked up in the caller.
-        let got = check(unsafe {
+        let got = ok(unsafe {
             libc::process_vm_readv(self.tid, &raw const ours, 1, &raw const theirs, 1, 0)
         } as i64)?;
         whole(got, to.len())
@@ -302,7 +272,7 @@ impl Call {
             iov_len: from.len(),
         };
         // SAFETY: `ours` is only read from; the other address is looked up in the caller.
-        let got = check(unsafe {
+        let got = ok(unsafe {
             libc::process_vm_writev(self.tid, &raw const ours, 1, &raw const theirs, 1, 0)
         } as i64)?;
         whole(got, from.len())
@@ -323,6 +293,6 @@ fn whole(got: i64, wanted: usize) -> io::Result<()> {
 /// As fcntl(2).
 pub fn appends(file: &File) -> io::Result<bool> {
     // SAFETY: the descriptor is open, and the command takes no argument.
-    let flags = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }.into())?;
+    let flags = ok(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }.into())?;
     Ok(flags & i64::from(libc::O_APPEND) != 0)
 }

@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::RawFd;
 
+use crate::filter::{ALLOW, ASK, fail, filter};
 use crate::notify;
 
 /// Limits of one program.
@@ -74,10 +75,14 @@ pub fn start(program: &Program<'_>) -> io::Result<i32> {
         program,
         argv: list(program.argv),
         env: list(program.env),
-        filter: if program.nested { Vec::new() } else { filter() },
+        filter: if program.nested {
+            Vec::new()
+        } else {
+            filter(DENIED, fail(libc::EPERM), fail(libc::EPERM))
+        },
         asking: program
             .watched
-            .map(|(socket, calls)| (socket, notify::filter(calls))),
+            .map(|(socket, calls)| (socket, filter(calls, ASK, ALLOW))),
     };
     let mut stack: Vec<u128> = Vec::with_capacity(BIRTH_STACK_BYTES / size_of::<u128>());
     // SAFETY: the end of the allocation, one past its last byte; 16-byte aligned as the ABI wants.
@@ -235,27 +240,3 @@ const DENIED: &[i64] = &[
     libc::SYS_syslog,
     libc::SYS_open_by_handle_at,
 ];
-
-fn filter() -> Vec<libc::sock_filter> {
-    const LOAD: u16 = 0x20;
-    const EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7fff_0000;
-    const ERRNO: u32 = 0x0005_0000;
-    const AUDIT_X86_64: u32 = 0xc000_003e;
-    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let eperm = ERRNO | libc::EPERM.cast_unsigned();
-    // Another architecture's numbers mean other calls: none of them.
-    let mut out = vec![
-        op(LOAD, 0, 0, 4),
-        op(EQUAL, 1, 0, AUDIT_X86_64),
-        op(RETURN, 0, 0, eperm),
-        op(LOAD, 0, 0, 0),
-    ];
-    for &nr in DENIED {
-        out.push(op(EQUAL, 0, 1, u32::try_from(nr).unwrap_or(u32::MAX)));
-        out.push(op(RETURN, 0, 0, eperm));
-    }
-    out.push(op(RETURN, 0, 0, ALLOW));
-    out
-}

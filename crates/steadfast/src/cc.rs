@@ -116,7 +116,7 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         policy.between();
     }
     if build.validate_later.is_some() {
-        if cxx {
+        if cxx || build.has_cxx {
             return Err(CommandError::ValidateCxx.into());
         }
         policy.validate_later();

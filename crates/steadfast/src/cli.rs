@@ -22,13 +22,17 @@ use crate::find::{self, FindError};
 use crate::inject;
 use crate::os;
 
-/// Keeps Linux programs correct on hardware that is not
+/// Keep Linux programs correct on faulty hardware
 #[derive(Debug, Parser)]
 #[command(
     name = "steadfast",
     version,
     disable_help_subcommand = true,
-    max_term_width = 100
+    max_term_width = 100,
+    after_help = "Programs of their own, each with --help:\n  \
+        kv      A replicated memcached server whose replicas vote on every object before a reply leaves\n  \
+        pair    One program on two hosts, each with a disk of its own\n  \
+        host    WebAssembly components that come back in microseconds when they fail"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -39,9 +43,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a program as several replicas that check and repair each other
     ///
-    /// CMD runs exactly as it is installed, as N replicas that are compared wherever they touch
-    /// the outside world. No byte leaves before the replicas agree on it; a replica that is wrong
-    /// is repaired, and CMD goes on.
+    /// CMD runs unchanged, as N replicas that are compared at every system call. No byte leaves
+    /// before the replicas agree on it. A replica that is wrong is repaired, and CMD goes on.
     ///
     /// The exit status is that of CMD, and so is a death by signal. Steadfast speaks for itself
     /// with 64 (usage), 121 (setup), 122 (stopped on a mismatch), 123 (a bug of Steadfast), 126
@@ -161,8 +164,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = epoch_budget)]
     epoch_budget: EpochBudget,
 
-    /// Give every replica its own physical copy of this memory, so that a flip in a shared page is
-    /// not common to all: text, rodata, or all
+    /// Memory of which every replica gets a physical copy of its own, so that a flip in a page strikes one of them only
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(["text", "rodata", "all"]))]
     private: Vec<String>,
 
@@ -202,8 +204,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
 
-    /// Say on standard output what would be patched, trapped and denied, and exit without running
-    /// on
+    /// Say on standard output what would be patched, trapped and denied, and exit: CMD itself does
+    /// not run
     #[arg(long)]
     explain: bool,
 
@@ -446,9 +448,14 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
 
 /// The definition, for the manual and the completions.
 pub(crate) fn definition() -> clap::Command {
-    ["cc", "c++"].into_iter().fold(Cli::command(), |all, name| {
-        all.mut_subcommand(name, |command| command.args(compiler_flags()))
-    })
+    // Second runs that come later are for C.
+    let for_c = ["validate", "hold-output"];
+    let cxx = compiler_flags()
+        .into_iter()
+        .filter(|arg| !for_c.contains(&arg.get_id().as_str()));
+    Cli::command()
+        .mut_subcommand("cc", |command| command.args(compiler_flags()))
+        .mut_subcommand("c++", |command| command.args(cxx))
 }
 
 /// Flags of the compiler driver, for the manual and the completions.

@@ -478,57 +478,66 @@ fn a_unit_that_denies_written_code_is_found() {
 
 #[test]
 fn what_a_profile_denies_is_found_by_trying() {
+    struct Row {
+        denied: Denied,
+        finding: &'static str,
+        state: &'static str,
+        /// Whether programs can be protected all the same.
+        usable: bool,
+    }
     let program = reachable();
-    for (denied, name, state, usable) in [
-        (
-            deny(libc::SYS_ptrace, libc::EPERM),
-            "ptrace",
-            "missing",
-            false,
-        ),
-        (
-            deny(libc::SYS_memfd_create, libc::ENOSYS),
-            "shared memory",
-            "missing",
-            false,
-        ),
-        (
-            deny(libc::SYS_futex, libc::ENOSYS),
-            "futex",
-            "missing",
-            false,
-        ),
-        (
-            deny(libc::SYS_clone3, libc::ENOSYS),
-            "equal pids",
-            "slower",
-            true,
-        ),
-        (
-            deny(libc::SYS_mount, libc::EPERM),
-            "equal pids",
-            "slower",
-            true,
-        ),
-        (
-            deny(libc::SYS_userfaultfd, libc::EPERM),
-            "write tracking",
-            "slower",
-            true,
-        ),
-        (
-            deny(libc::SYS_process_vm_readv, libc::EPERM),
-            "process_vm_readv",
-            "slower",
-            true,
-        ),
-    ] {
-        let found = filtered(&program, &[denied]);
+    let rows = [
+        Row {
+            denied: deny(libc::SYS_ptrace, libc::EPERM),
+            finding: "ptrace",
+            state: "missing",
+            usable: false,
+        },
+        Row {
+            denied: deny(libc::SYS_memfd_create, libc::ENOSYS),
+            finding: "shared memory",
+            state: "missing",
+            usable: false,
+        },
+        Row {
+            denied: deny(libc::SYS_futex, libc::ENOSYS),
+            finding: "futex",
+            state: "missing",
+            usable: false,
+        },
+        Row {
+            denied: deny(libc::SYS_clone3, libc::ENOSYS),
+            finding: "equal pids",
+            state: "slower",
+            usable: true,
+        },
+        Row {
+            denied: deny(libc::SYS_mount, libc::EPERM),
+            finding: "equal pids",
+            state: "slower",
+            usable: true,
+        },
+        Row {
+            denied: deny(libc::SYS_userfaultfd, libc::EPERM),
+            finding: "write tracking",
+            state: "slower",
+            usable: true,
+        },
+        Row {
+            denied: deny(libc::SYS_process_vm_readv, libc::EPERM),
+            finding: "process_vm_readv",
+            state: "slower",
+            usable: true,
+        },
+    ];
+    for row in rows {
+        let found = filtered(&program, &[row.denied]);
         assert_eq!(
-            (found.state(name), found.usable),
-            (state, usable),
-            "{name}: {:?}",
-            found.findings.get(name)
+            (found.state(row.finding), found.usable),
+            (row.state, row.usable),
+            "{}: {:?}",
+            row.finding,
+            found.findings.get(row.finding)
         );
     }
 }

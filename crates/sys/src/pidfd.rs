@@ -42,7 +42,7 @@ impl Process {
         };
     }
 
-    /// Whether it has ended by then.
+    /// Whether it has ended, or does within so long.
     #[must_use]
     pub fn ends_within(&self, limit: Duration) -> bool {
         let mut poll = libc::pollfd {
@@ -50,8 +50,11 @@ impl Process {
             events: libc::POLLIN,
             revents: 0,
         };
-        let ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one entry, valid for the call.
-        unsafe { libc::poll(&raw mut poll, 1, ms) > 0 }
+        let limit = libc::timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // SAFETY: one entry and a time, valid for the call.
+        unsafe { libc::ppoll(&raw mut poll, 1, &raw const limit, std::ptr::null()) > 0 }
     }
 }

@@ -36,13 +36,34 @@ pub(super) fn in_the_protection() -> Vec<Trial> {
     }
     // What a replica knows of itself (struct sf_me): its slot, its count of events, where the log begins. It goes on as
     // somebody else, or at an event that nobody comes to, and all wait for each other.
+    struct Word {
+        name: &'static str,
+        offset: u64,
+        bit: u32,
+    }
     let words = [
-        ("slot", 0, 6),
-        ("count", 8, 46),
-        ("count_low", 8, 3),
-        ("base", 16, 20),
+        Word {
+            name: "slot",
+            offset: 0,
+            bit: 6,
+        },
+        Word {
+            name: "count",
+            offset: 8,
+            bit: 46,
+        },
+        Word {
+            name: "count_low",
+            offset: 8,
+            bit: 3,
+        },
+        Word {
+            name: "base",
+            offset: 16,
+            bit: 20,
+        },
     ];
-    for (row, (what, offset, bit)) in words.into_iter().enumerate() {
+    for (row, Word { name, offset, bit }) in words.into_iter().enumerate() {
         for (who, replica) in [("leader", 0), ("follower", 1)] {
             for replicas in [2, 3] {
                 if !paired(row, replica, usize::from(replicas)) {
@@ -52,7 +73,7 @@ pub(super) fn in_the_protection() -> Vec<Trial> {
                     "replica={replica} at=agent!sf_arrive n=40 mem=[agent!me+{offset}] bit={bit}"
                 );
                 trials.push(case(
-                    &format!("{what}_of_{who}_of_{replicas}"),
+                    &format!("{name}_of_{who}_of_{replicas}"),
                     replicas,
                     flip,
                     After::Right,

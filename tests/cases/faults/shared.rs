@@ -8,109 +8,115 @@ pub(super) const DOMAIN: u64 = 0x2a18_0000_0000;
 /// Three replicas of a process that shares memory with others are repaired with what they share. With two the tree stops unless
 /// the wrong one is dead. What nobody reads is no difference.
 pub(super) fn in_shared_memory() -> Vec<Trial> {
+    struct Row {
+        name: &'static str,
+        replicas: u8,
+        flip: String,
+        after: After,
+    }
     let at = "at=shared_fork!report n=1";
     [
-        (
-            "memory_of_2",
-            2,
-            format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"),
-            After::Detected,
-        ),
-        (
-            "memory_of_leader_of_3",
-            3,
-            format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"),
-            After::Corrected,
-        ),
-        (
-            "memory_of_3",
-            3,
-            format!("replica=2 {at} mem=[[shared_fork!s]+24] bit=5"),
-            After::Corrected,
-        ),
-        (
-            "crash_of_3",
-            3,
-            format!("replica=1 {at} reg=rsp bit=40"),
-            After::Corrected,
-        ),
-        (
-            "crash_of_leader_of_3",
-            3,
-            format!("replica=leader {at} reg=rsp bit=40"),
-            After::Corrected,
-        ),
-        (
-            "hang_of_3",
-            3,
-            format!("replica=1 {at} kind=hang"),
-            After::Corrected,
-        ),
-        (
-            "hang_of_leader_of_3",
-            3,
-            format!("replica=leader {at} kind=hang"),
-            After::Corrected,
-        ),
+        Row {
+            name: "memory_of_2",
+            replicas: 2,
+            flip: format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"),
+            after: After::Detected,
+        },
+        Row {
+            name: "memory_of_leader_of_3",
+            replicas: 3,
+            flip: format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"),
+            after: After::Corrected,
+        },
+        Row {
+            name: "memory_of_3",
+            replicas: 3,
+            flip: format!("replica=2 {at} mem=[[shared_fork!s]+24] bit=5"),
+            after: After::Corrected,
+        },
+        Row {
+            name: "crash_of_3",
+            replicas: 3,
+            flip: format!("replica=1 {at} reg=rsp bit=40"),
+            after: After::Corrected,
+        },
+        Row {
+            name: "crash_of_leader_of_3",
+            replicas: 3,
+            flip: format!("replica=leader {at} reg=rsp bit=40"),
+            after: After::Corrected,
+        },
+        Row {
+            name: "hang_of_3",
+            replicas: 3,
+            flip: format!("replica=1 {at} kind=hang"),
+            after: After::Corrected,
+        },
+        Row {
+            name: "hang_of_leader_of_3",
+            replicas: 3,
+            flip: format!("replica=leader {at} kind=hang"),
+            after: After::Corrected,
+        },
         // A word that all workers read and write: some of them have computed with it when it is found.
-        (
-            "word_of_workers",
-            3,
-            "process=1 replica=2 event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
-            After::Corrected,
-        ),
-        (
-            "word_of_workers_of_leaders",
-            3,
-            "process=2 replica=leader event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
-            After::Corrected,
-        ),
-        (
-            "memory_unread",
-            2,
-            format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"),
-            After::Agreed,
-        ),
-        (
-            "baton_unread",
-            3,
-            format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048),
-            After::Agreed,
-        ),
-        (
-            "killed_follower_of_2",
-            2,
-            format!("replica=1 {at} kill=9"),
-            After::Corrected,
-        ),
-        (
-            "killed_follower_of_3",
-            3,
-            format!("replica=2 {at} kill=9"),
-            After::Corrected,
-        ),
+        Row {
+            name: "word_of_workers",
+            replicas: 3,
+            flip: "process=1 replica=2 event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
+            after: After::Corrected,
+        },
+        Row {
+            name: "word_of_workers_of_leaders",
+            replicas: 3,
+            flip: "process=2 replica=leader event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
+            after: After::Corrected,
+        },
+        Row {
+            name: "memory_unread",
+            replicas: 2,
+            flip: format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"),
+            after: After::Agreed,
+        },
+        Row {
+            name: "baton_unread",
+            replicas: 3,
+            flip: format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048),
+            after: After::Agreed,
+        },
+        Row {
+            name: "killed_follower_of_2",
+            replicas: 2,
+            flip: format!("replica=1 {at} kill=9"),
+            after: After::Corrected,
+        },
+        Row {
+            name: "killed_follower_of_3",
+            replicas: 3,
+            flip: format!("replica=2 {at} kill=9"),
+            after: After::Corrected,
+        },
         // Workers die while they hold the baton, and while they wait for it.
-        (
-            "killed_followers_of_all_of_3",
-            3,
-            "process=all replica=1 event=20 kill=9".to_owned(),
-            After::Corrected,
-        ),
-        (
-            "killed_followers_of_all_of_2",
-            2,
-            "process=all replica=1 event=25 kill=9".to_owned(),
-            After::Corrected,
-        ),
+        Row {
+            name: "killed_followers_of_all_of_3",
+            replicas: 3,
+            flip: "process=all replica=1 event=20 kill=9".to_owned(),
+            after: After::Corrected,
+        },
+        Row {
+            name: "killed_followers_of_all_of_2",
+            replicas: 2,
+            flip: "process=all replica=1 event=25 kill=9".to_owned(),
+            after: After::Corrected,
+        },
     ]
     .into_iter()
-    .map(|(name, replicas, flip, after)| {
+    .map(|row| {
         Fault {
-            name: format!("sharing_{name}"),
-            replicas,
+            name: format!("sharing_{}", row.name),
+            replicas: row.replicas,
             stop: false,
-            flip,
-            after,
+            flip: row.flip,
+            after: row.after,
         }
         .trial(shares_memory)
     })
@@ -197,19 +203,18 @@ pub(super) fn in_views() -> impl Iterator<Item = Trial> {
 
 pub(super) fn among_threads() -> impl Iterator<Item = Trial> {
     [
-        ("2", 2, After::Detected),
+        ("1", 2, After::Detected),
         ("1", 3, After::Corrected),
         ("leader", 3, After::Corrected),
     ]
     .into_iter()
     .map(|(replica, replicas, after)| {
-        let struck = if replica == "2" { "1" } else { replica };
         Fault {
             name: format!("sharing_threads_{replica}_of_{replicas}"),
             replicas,
             stop: false,
             flip: format!(
-                "replica={struck} at=shared_threads!report n=1 mem=[[shared_threads!s]] bit=5"
+                "replica={replica} at=shared_threads!report n=1 mem=[[shared_threads!s]] bit=5"
             ),
             after,
         }

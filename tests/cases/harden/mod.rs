@@ -25,6 +25,7 @@ mod waits;
 pub(crate) use compile::{WAYS, build, compiler, ended, own_program, program, run, source};
 pub(crate) use guests::GUESTS;
 pub(crate) use random::random_source;
+pub(crate) use refuse::Refused;
 pub(crate) use strikes::{STRIKES, Strike};
 
 use crate::trial::Trial;

@@ -15,7 +15,7 @@ pub(super) fn refused(
     flags: &[&str],
     words: &[&str],
 ) -> Result<(), Failed> {
-    let dir = Bench::get().case_dir(&format!("harden-{name}"));
+    let dir = Bench::get().case_dir(&format!("refused-{name}"));
     let source = dir.join("refused.c");
     std::fs::write(&source, text)?;
     let out = dir.join("refused");
@@ -35,12 +35,22 @@ pub(super) fn refused(
 }
 
 /// A source that must not become a program.
-struct Refused {
-    name: &'static str,
-    text: &'static str,
-    flags: &'static [&'static str],
+pub(crate) struct Refused {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) flags: &'static [&'static str],
     /// Words of the error.
-    says: &'static [&'static str],
+    pub(crate) says: &'static [&'static str],
+}
+
+impl Refused {
+    /// Its case in this part of the tests.
+    pub(crate) fn trial(&'static self, part: &str) -> Trial {
+        let name = format!("{}-{}", part.replace("::", "-"), self.name);
+        Trial::test(format!("{part}::refuse::{}", self.name), move || {
+            refused(&name, self.text, self.flags, self.says)
+        })
+    }
 }
 
 const CXX: &[&str] = &["-xc++", "-std=c++17", "-lstdc++"];
@@ -207,12 +217,7 @@ fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), F
 }
 
 pub(super) fn trials() -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for row in REFUSED {
-        trials.push(Trial::test(format!("harden::refuse::{}", row.name), || {
-            refused(row.name, row.text, row.flags, row.says)
-        }));
-    }
+    let mut trials: Vec<Trial> = REFUSED.iter().map(|row| row.trial("harden")).collect();
     trials.extend([
         Trial::test("harden::refuse::fields", policy_that_does_not_fit),
         Trial::test("harden::refuse::pointer", place_of_a_missing_clone),

@@ -318,16 +318,22 @@ const RECOVERED: &[Strike] = &[
     Strike { place: "range_old", run: 1, says: "old bytes" },
 ];
 
-/// Of loops that fill ranges, and of stores that are looked up with their neighbours: way, flags, strike.
-type Loops = (&'static str, &'static [&'static str], Vec<&'static str>);
+/// A build of skips.c, and how each of its instructions is struck.
+struct Loops {
+    way: &'static str,
+    flags: &'static [&'static str],
+    how: Vec<&'static str>,
+}
+
+/// Of loops that fill ranges, and of stores that are looked up with their neighbours.
 #[rustfmt::skip]
 fn loops() -> [Loops; 5] {
     [
-        ("loops", &["-O2", "-DLOOPS"], vec!["skip"]),
-        ("loops", &["-O2", "-DLOOPS"], vec!["register", "3", apart("13", "29")]),
-        ("loops", &["-O2", "-DLOOPS"], vec!["register", "12", apart("13", "29")]),
-        ("loops_recover", &["-O2", "-DLOOPS", "--recover"], vec!["register", "5", "101"]),
-        ("loops_avx2", &["-O3", "-mavx2", "-static", "-DLOOPS"], vec!["register", "5", apart("13", "29")]),
+        Loops { way: "loops", flags: &["-O2", "-DLOOPS"], how: vec!["skip"] },
+        Loops { way: "loops", flags: &["-O2", "-DLOOPS"], how: vec!["register", "3", apart("13", "29")] },
+        Loops { way: "loops", flags: &["-O2", "-DLOOPS"], how: vec!["register", "12", apart("13", "29")] },
+        Loops { way: "loops_recover", flags: &["-O2", "-DLOOPS", "--recover"], how: vec!["register", "5", "101"] },
+        Loops { way: "loops_avx2", flags: &["-O3", "-mavx2", "-static", "-DLOOPS"], how: vec!["register", "5", apart("13", "29")] },
     ]
 }
 
@@ -416,7 +422,7 @@ fn at_instructions() -> Vec<Trial> {
         let how = ["opening", apart("3", "53")];
         struck_everywhere(&how, REPAIRING.0, REPAIRING.1)
     }));
-    for (way, flags, how) in loops() {
+    for Loops { way, flags, how } in loops() {
         trials.push(Trial::test(
             format!("harden::strike::every_{}::{way}", how.join("_")),
             move || struck_everywhere(&how, way, flags),

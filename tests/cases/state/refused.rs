@@ -4,41 +4,34 @@ use libtest_mimic::Failed;
 
 use super::said;
 use crate::bench::Bench;
-use crate::harden::{build, compiler, ended, run};
+use crate::harden::{Refused, build, compiler, ended, run};
 use crate::trial::Trial;
 
-/// A program that does not link.
-struct Refused {
-    name: &'static str,
-    flags: &'static [&'static str],
-    text: &'static str,
-    words: &'static [&'static str],
-}
-
+/// Programs that do not link.
 const REFUSED: &[Refused] = &[
     Refused {
         name: "no_flag",
         flags: &[],
         text: include_str!("../../../cc/tests/programs/state/flag.c"),
-        words: &["compiler was not told so", "--state=dup"],
+        says: &["compiler was not told so", "--state=dup"],
     },
     Refused {
         name: "other_flag",
         flags: &["--state=crc"],
         text: include_str!("../../../cc/tests/programs/state/flag.c"),
-        words: &["variable x", "add dup to --state"],
+        says: &["variable x", "add dup to --state"],
     },
     Refused {
         name: "thread_local",
         flags: &["--state=dup"],
         text: include_str!("../../../cc/tests/programs/state/thread_local.c"),
-        words: &["variable x", "thread-local"],
+        says: &["variable x", "thread-local"],
     },
     Refused {
         name: "word",
         flags: &["--state=copy"],
         text: include_str!("../../../cc/tests/programs/state/flag.c"),
-        words: &["--state takes ecc, dup, crc or dup,crc, found copy"],
+        says: &["--state takes ecc, dup, crc or dup,crc, found copy"],
     },
 ];
 
@@ -71,24 +64,6 @@ const STOPPED: &[Stopped] = &[
         words: "has no hardened code",
     },
 ];
-
-fn refused(row: &Refused) -> Result<(), Failed> {
-    let dir = Bench::get().case_dir(&format!("state-refused-{}", row.name));
-    let (source, out) = (dir.join("refused.c"), dir.join("refused"));
-    std::fs::write(&source, row.text)?;
-    let ran = compiler(true, false)
-        .args(row.flags)
-        .arg(&source)
-        .arg("-o")
-        .arg(&out)
-        .output()?;
-    let text = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.success() || out.exists() || !row.words.iter().all(|word| text.contains(word)) {
-        return Err(said(&ran).into());
-    }
-    Bench::get().passed(&dir);
-    Ok(())
-}
 
 /// Modules that disagree do not become a program.
 fn mixed() -> Result<(), Failed> {
@@ -135,11 +110,7 @@ fn stopped(row: &Stopped) -> Result<(), Failed> {
 }
 
 pub(super) fn trials() -> Vec<Trial> {
-    let refuse = REFUSED.iter().map(|row| {
-        Trial::test(format!("harden::state::refuse::{}", row.name), || {
-            refused(row)
-        })
-    });
+    let refuse = REFUSED.iter().map(|row| row.trial("harden::state"));
     let stop = STOPPED.iter().map(|row| {
         Trial::test(format!("harden::state::stop::{}", row.name), || {
             stopped(row)

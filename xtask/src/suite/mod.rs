@@ -68,8 +68,18 @@ const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 /// Crates whose tests wait for a network, a disk or a time limit most of the time. The longest is first.
 const WAITING: [&str; 4] = ["pair", "kv", "group", "crosscheck-c"];
 
-/// How many cases of a program run side by side, where each waits most of the time: for elections, disks, and others' silence.
-const SIDE_BY_SIDE: [(&str, &str, &str); 2] = [("kv", "group", "5"), ("pair", "pair", "6")];
+/// How many cases of a test program run side by side, where each waits most of the time: for elections, disks, and others' silence.
+struct SideBySide {
+    krate: &'static str,
+    target: &'static str,
+    cases: &'static str,
+}
+
+#[rustfmt::skip]
+const SIDE_BY_SIDE: [SideBySide; 2] = [
+    SideBySide { krate: "kv", target: "group", cases: "5" },
+    SideBySide { krate: "pair", target: "pair", cases: "6" },
+];
 
 /// The manifest of the workspace that has wasmtime.
 const HOST: &str = "crates/host/Cargo.toml";
@@ -349,8 +359,8 @@ fn crate_by_crate(krate: &str, programs: &[(String, Program)]) -> Outcome {
         let name = format!("{krate}, {target}");
         let mut command = program.command();
         let known = SIDE_BY_SIDE.iter();
-        for (.., cases) in known.filter(|(of, which, _)| (*of, *which) == (krate, target)) {
-            command.args(["--test-threads", cases]);
+        for known in known.filter(|known| (known.krate, known.target) == (krate, target)) {
+            command.args(["--test-threads", known.cases]);
         }
         whole.add(in_one_piece(&name, LIMIT, &command).of(program));
     }

@@ -105,91 +105,107 @@ fn the_sizes_in_ioctl_numbers_are_the_rows_sizes() {
     assert_eq!(differ, DIFFERENT.into_iter().collect());
 }
 
-/// Rows whose size is a structure of the kernel's interface: call, argument, type.
-const STRUCTURES: [(&str, usize, &str); 48] = [
-    ("stat", 1, "struct stat"),
-    ("newfstatat", 2, "struct stat"),
-    ("statx", 4, "struct statx"),
-    ("statfs", 1, "struct statfs"),
-    ("getrusage", 1, "struct rusage"),
-    ("wait4", 3, "struct rusage"),
-    ("waitid", 4, "struct rusage"),
-    ("getrlimit", 1, "struct rlimit"),
-    ("prlimit64", 2, "struct rlimit64"),
-    ("prlimit64", 3, "struct rlimit64"),
-    ("clock_gettime", 1, "struct __kernel_timespec"),
-    ("nanosleep", 0, "struct __kernel_timespec"),
-    ("clock_nanosleep", 3, "struct __kernel_timespec"),
-    ("ppoll", 2, "struct __kernel_timespec"),
-    ("select", 4, "struct __kernel_old_timeval"),
-    ("gettimeofday", 0, "struct __kernel_old_timeval"),
-    ("gettimeofday", 1, "struct timezone"),
-    ("setitimer", 1, "struct __kernel_old_itimerval"),
-    ("timer_settime", 2, "struct __kernel_itimerspec"),
-    ("timerfd_gettime", 1, "struct __kernel_itimerspec"),
-    ("times", 0, "struct tms"),
-    ("adjtimex", 0, "struct __kernel_timex"),
-    ("uname", 0, "struct new_utsname"),
-    ("sysinfo", 0, "struct sysinfo"),
-    ("capget", 0, "struct __user_cap_header_struct"),
-    ("capset", 1, "struct __user_cap_data_struct"),
-    ("epoll_ctl", 3, "struct epoll_event"),
-    ("epoll_wait", 1, "struct epoll_event"),
-    ("poll", 0, "struct pollfd"),
-    ("rt_sigaction", 1, "struct sigaction"),
-    ("rt_sigprocmask", 1, "sigset_t"),
-    ("sigaltstack", 0, "stack_t"),
-    ("rt_sigtimedwait", 1, "siginfo_t"),
-    ("rt_sigqueueinfo", 2, "siginfo_t"),
-    ("timer_create", 1, "sigevent_t"),
-    ("timer_create", 2, "__kernel_timer_t"),
-    ("mq_getsetattr", 2, "struct mq_attr"),
-    ("semop", 1, "struct sembuf"),
-    ("readv", 1, "struct iovec"),
-    ("utime", 1, "struct utimbuf"),
-    ("time", 0, "__kernel_old_time_t"),
-    ("getgroups", 1, "gid_t"),
-    ("getresuid", 0, "uid_t"),
-    ("sched_getparam", 1, "int"),
-    ("pipe", 0, "int[2]"),
-    ("socketpair", 3, "int[2]"),
-    ("sendfile", 2, "__kernel_loff_t"),
-    ("get_robust_list", 1, "void *"),
+/// An argument of a call that points to a type of the kernel's interface.
+struct Argument {
+    call: &'static str,
+    index: usize,
+    kind: &'static str,
+}
+
+/// Rows whose size is that of such a type.
+#[rustfmt::skip]
+const STRUCTURES: [Argument; 48] = [
+    Argument { call: "stat", index: 1, kind: "struct stat" },
+    Argument { call: "newfstatat", index: 2, kind: "struct stat" },
+    Argument { call: "statx", index: 4, kind: "struct statx" },
+    Argument { call: "statfs", index: 1, kind: "struct statfs" },
+    Argument { call: "getrusage", index: 1, kind: "struct rusage" },
+    Argument { call: "wait4", index: 3, kind: "struct rusage" },
+    Argument { call: "waitid", index: 4, kind: "struct rusage" },
+    Argument { call: "getrlimit", index: 1, kind: "struct rlimit" },
+    Argument { call: "prlimit64", index: 2, kind: "struct rlimit64" },
+    Argument { call: "prlimit64", index: 3, kind: "struct rlimit64" },
+    Argument { call: "clock_gettime", index: 1, kind: "struct __kernel_timespec" },
+    Argument { call: "nanosleep", index: 0, kind: "struct __kernel_timespec" },
+    Argument { call: "clock_nanosleep", index: 3, kind: "struct __kernel_timespec" },
+    Argument { call: "ppoll", index: 2, kind: "struct __kernel_timespec" },
+    Argument { call: "select", index: 4, kind: "struct __kernel_old_timeval" },
+    Argument { call: "gettimeofday", index: 0, kind: "struct __kernel_old_timeval" },
+    Argument { call: "gettimeofday", index: 1, kind: "struct timezone" },
+    Argument { call: "setitimer", index: 1, kind: "struct __kernel_old_itimerval" },
+    Argument { call: "timer_settime", index: 2, kind: "struct __kernel_itimerspec" },
+    Argument { call: "timerfd_gettime", index: 1, kind: "struct __kernel_itimerspec" },
+    Argument { call: "times", index: 0, kind: "struct tms" },
+    Argument { call: "adjtimex", index: 0, kind: "struct __kernel_timex" },
+    Argument { call: "uname", index: 0, kind: "struct new_utsname" },
+    Argument { call: "sysinfo", index: 0, kind: "struct sysinfo" },
+    Argument { call: "capget", index: 0, kind: "struct __user_cap_header_struct" },
+    Argument { call: "capset", index: 1, kind: "struct __user_cap_data_struct" },
+    Argument { call: "epoll_ctl", index: 3, kind: "struct epoll_event" },
+    Argument { call: "epoll_wait", index: 1, kind: "struct epoll_event" },
+    Argument { call: "poll", index: 0, kind: "struct pollfd" },
+    Argument { call: "rt_sigaction", index: 1, kind: "struct sigaction" },
+    Argument { call: "rt_sigprocmask", index: 1, kind: "sigset_t" },
+    Argument { call: "sigaltstack", index: 0, kind: "stack_t" },
+    Argument { call: "rt_sigtimedwait", index: 1, kind: "siginfo_t" },
+    Argument { call: "rt_sigqueueinfo", index: 2, kind: "siginfo_t" },
+    Argument { call: "timer_create", index: 1, kind: "sigevent_t" },
+    Argument { call: "timer_create", index: 2, kind: "__kernel_timer_t" },
+    Argument { call: "mq_getsetattr", index: 2, kind: "struct mq_attr" },
+    Argument { call: "semop", index: 1, kind: "struct sembuf" },
+    Argument { call: "readv", index: 1, kind: "struct iovec" },
+    Argument { call: "utime", index: 1, kind: "struct utimbuf" },
+    Argument { call: "time", index: 0, kind: "__kernel_old_time_t" },
+    Argument { call: "getgroups", index: 1, kind: "gid_t" },
+    Argument { call: "getresuid", index: 0, kind: "uid_t" },
+    Argument { call: "sched_getparam", index: 1, kind: "int" },
+    Argument { call: "pipe", index: 0, kind: "int[2]" },
+    Argument { call: "socketpair", index: 3, kind: "int[2]" },
+    Argument { call: "sendfile", index: 2, kind: "__kernel_loff_t" },
+    Argument { call: "get_robust_list", index: 1, kind: "void *" },
 ];
 
-/// The same for commands: table, command, type.
-const COMMANDS: [(&str, &str, &str); 31] = [
-    ("fcntl", "F_SETLK", "struct flock"),
-    ("fcntl", "F_OFD_GETLK", "struct flock"),
-    ("fcntl", "F_GETOWN_EX", "struct f_owner_ex"),
-    ("semctl", "IPC_STAT", "struct semid64_ds"),
-    ("semctl", "SEM_INFO", "struct seminfo"),
-    ("msgctl", "IPC_SET", "struct msqid64_ds"),
-    ("msgctl", "MSG_INFO", "struct msginfo"),
-    ("ioctl", "TCGETS", "struct termios"),
-    ("ioctl", "TCSETSF2", "struct termios2"),
-    ("ioctl", "TIOCGSERIAL", "struct serial_struct"),
-    ("ioctl", "TIOCGICOUNT", "struct serial_icounter_struct"),
-    ("ioctl", "TIOCGRS485", "struct serial_rs485"),
-    ("ioctl", "FIONREAD", "int"),
-    ("ioctl", "FIOQSIZE", "__kernel_loff_t"),
-    ("ioctl", "KDGKBENT", "struct kbentry"),
-    ("ioctl", "VT_GETMODE", "struct vt_mode"),
-    ("ioctl", "VT_GETSTATE", "struct vt_stat"),
-    ("ioctl", "VT_RESIZE", "struct vt_sizes"),
-    ("ioctl", "VT_RESIZEX", "struct vt_consize"),
-    ("ioctl", "HDIO_GETGEO", "struct hd_geometry"),
-    ("ioctl", "LOOP_GET_STATUS", "struct loop_info"),
-    ("ioctl", "LOOP_SET_STATUS64", "struct loop_info64"),
-    ("ioctl", "LOOP_CONFIGURE", "struct loop_config"),
-    ("ioctl", "FICLONERANGE", "struct file_clone_range"),
-    ("ioctl", "FITRIM", "struct fstrim_range"),
-    ("ioctl", "FS_IOC_FSGETXATTR", "struct fsxattr"),
-    ("ioctl", "SIOCGIFFLAGS", "struct ifreq"),
-    ("ioctl", "SIOCGARP", "struct arpreq"),
-    ("ioctl", "RTC_RD_TIME", "struct rtc_time"),
-    ("ioctl", "RTC_WKALM_RD", "struct rtc_wkalrm"),
-    ("ioctl", "SIOCGSTAMPNS_NEW", "struct __kernel_timespec"),
+/// A command of such a call, and the type that its argument points to.
+struct Row {
+    table: &'static str,
+    name: &'static str,
+    kind: &'static str,
+}
+
+/// The same for commands.
+#[rustfmt::skip]
+const COMMANDS: [Row; 31] = [
+    Row { table: "fcntl", name: "F_SETLK", kind: "struct flock" },
+    Row { table: "fcntl", name: "F_OFD_GETLK", kind: "struct flock" },
+    Row { table: "fcntl", name: "F_GETOWN_EX", kind: "struct f_owner_ex" },
+    Row { table: "semctl", name: "IPC_STAT", kind: "struct semid64_ds" },
+    Row { table: "semctl", name: "SEM_INFO", kind: "struct seminfo" },
+    Row { table: "msgctl", name: "IPC_SET", kind: "struct msqid64_ds" },
+    Row { table: "msgctl", name: "MSG_INFO", kind: "struct msginfo" },
+    Row { table: "ioctl", name: "TCGETS", kind: "struct termios" },
+    Row { table: "ioctl", name: "TCSETSF2", kind: "struct termios2" },
+    Row { table: "ioctl", name: "TIOCGSERIAL", kind: "struct serial_struct" },
+    Row { table: "ioctl", name: "TIOCGICOUNT", kind: "struct serial_icounter_struct" },
+    Row { table: "ioctl", name: "TIOCGRS485", kind: "struct serial_rs485" },
+    Row { table: "ioctl", name: "FIONREAD", kind: "int" },
+    Row { table: "ioctl", name: "FIOQSIZE", kind: "__kernel_loff_t" },
+    Row { table: "ioctl", name: "KDGKBENT", kind: "struct kbentry" },
+    Row { table: "ioctl", name: "VT_GETMODE", kind: "struct vt_mode" },
+    Row { table: "ioctl", name: "VT_GETSTATE", kind: "struct vt_stat" },
+    Row { table: "ioctl", name: "VT_RESIZE", kind: "struct vt_sizes" },
+    Row { table: "ioctl", name: "VT_RESIZEX", kind: "struct vt_consize" },
+    Row { table: "ioctl", name: "HDIO_GETGEO", kind: "struct hd_geometry" },
+    Row { table: "ioctl", name: "LOOP_GET_STATUS", kind: "struct loop_info" },
+    Row { table: "ioctl", name: "LOOP_SET_STATUS64", kind: "struct loop_info64" },
+    Row { table: "ioctl", name: "LOOP_CONFIGURE", kind: "struct loop_config" },
+    Row { table: "ioctl", name: "FICLONERANGE", kind: "struct file_clone_range" },
+    Row { table: "ioctl", name: "FITRIM", kind: "struct fstrim_range" },
+    Row { table: "ioctl", name: "FS_IOC_FSGETXATTR", kind: "struct fsxattr" },
+    Row { table: "ioctl", name: "SIOCGIFFLAGS", kind: "struct ifreq" },
+    Row { table: "ioctl", name: "SIOCGARP", kind: "struct arpreq" },
+    Row { table: "ioctl", name: "RTC_RD_TIME", kind: "struct rtc_time" },
+    Row { table: "ioctl", name: "RTC_WKALM_RD", kind: "struct rtc_wkalrm" },
+    Row { table: "ioctl", name: "SIOCGSTAMPNS_NEW", kind: "struct __kernel_timespec" },
 ];
 
 #[test]
@@ -200,15 +216,16 @@ fn sizes_are_the_kernels() {
     let assert = |size: u16, kind: &str, what: &str| {
         format!("_Static_assert(sizeof({kind}) == {size}, \"{what}\");\n")
     };
-    for (name, index, kind) in STRUCTURES {
+    for argument in STRUCTURES {
         let call = tables
             .calls
             .iter()
-            .find(|c| c.name == name)
+            .find(|c| c.name == argument.call)
             .expect("a call");
-        kernel += &assert(call.args[index].size, kind, name);
+        let size = call.args[argument.index].size;
+        kernel += &assert(size, argument.kind, argument.call);
     }
-    for (table, name, kind) in COMMANDS {
+    for Row { table, name, kind } in COMMANDS {
         let table = tables
             .subs
             .iter()

@@ -30,6 +30,26 @@ fn a_program_is_told_from_an_object() {
 }
 
 #[test]
+fn a_source_of_cxx_is_told_by_language_and_ending() {
+    let has_cxx = |line: &str| match read(line) {
+        Ok(Request::Build(build)) => build.has_cxx,
+        other => panic!("{line}: {other:?}"),
+    };
+    for line in ["-c x.cc", "-c x.C", "x.c y.cpp", "-x c++ x.c", "-xc++ x.c"] {
+        assert!(has_cxx(line), "{line}");
+    }
+    for line in [
+        "-c x.c",
+        "x.o -lstdc++",
+        "-xc x.cc",
+        "-x none x.c",
+        "x.c -xc++",
+    ] {
+        assert!(!has_cxx(line), "{line}");
+    }
+}
+
+#[test]
 fn a_response_file_is_read_as_if_it_stood_there() {
     let name =
         |word: &str| std::env::temp_dir().join(format!("response-{}-{word}", std::process::id()));

@@ -210,6 +210,13 @@ mod tests {
             let named = |(index, text): (usize, &str)| (replies(index), text.as_bytes().to_vec());
             Captured(texts.into_iter().enumerate().map(named).collect())
         };
+        struct Row {
+            replies: [&'static str; 2],
+            /// Whether the server said that it failed.
+            said_so: bool,
+            /// Whether each reply begins as the right one does.
+            prefix: bool,
+        }
         let golden = captured(["one\n", "two\n"]);
         let driver = Driver {
             client: Client::Command("client".into(), Vec::new()),
@@ -217,21 +224,39 @@ mod tests {
             stop: libc::SIGKILL,
             error_reply: Some("^E".parse().expect("a pattern")),
         };
-        for (texts, error, prefix) in [
-            (["ERR\n", "two\n"], true, false),
-            (["ERR\n", "tw"], true, false),
-            (["ERR\n", "twx\n"], false, false),
-            (["o", "tw"], false, true),
-        ] {
-            let run = captured(texts);
+        let rows = [
+            Row {
+                replies: ["ERR\n", "two\n"],
+                said_so: true,
+                prefix: false,
+            },
+            Row {
+                replies: ["ERR\n", "tw"],
+                said_so: true,
+                prefix: false,
+            },
+            Row {
+                replies: ["ERR\n", "twx\n"],
+                said_so: false,
+                prefix: false,
+            },
+            Row {
+                replies: ["o", "tw"],
+                said_so: false,
+                prefix: true,
+            },
+        ];
+        for row in rows {
+            let run = captured(row.replies);
             let compared = compare(&Comparator::Byte, &[], &golden, &run);
             assert_eq!(
                 (
                     said_so(Some(&driver), &golden, &run, &compared),
                     compared.prefix
                 ),
-                (error, prefix),
-                "{texts:?}"
+                (row.said_so, row.prefix),
+                "{:?}",
+                row.replies
             );
         }
     }

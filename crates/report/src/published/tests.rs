@@ -10,6 +10,7 @@ fn run(commit: &str, rows: Vec<Row>) -> Run {
         load: "nothing else running".to_owned(),
         command: "bench micro".to_owned(),
         seed: Some(1),
+        typed: false,
         rows,
     }
 }
@@ -256,6 +257,25 @@ fn a_value_without_commit_machine_or_command_is_refused() {
     let mut twice = good.clone();
     twice.runs.push(twice.runs[0].clone());
     assert_eq!(twice.errors().len(), 1);
+}
+
+/// Older values were typed from what a command had said, and say so; newer ones are written by it.
+#[test]
+fn who_typed_a_value_says_so_and_none_is_typed_any_more() {
+    let mut file = file(vec![ns(1.0, 1.0, 1.0)]);
+    file.runs[0].seed = None;
+    assert_eq!(file.errors().len(), 1, "{:?}", file.errors());
+    file.runs[0].typed = true;
+    assert!(file.errors().is_empty(), "{:?}", file.errors());
+    let page =
+        |file: &File| values_page(&Files::from([("results/x.json".to_owned(), file.clone())]));
+    assert!(page(&file).contains("typed from what it said"));
+    file.runs[0].date = "2026-12-01".to_owned();
+    assert_eq!(file.errors().len(), 1, "{:?}", file.errors());
+    file.runs[0].seed = Some(1);
+    file.runs[0].typed = false;
+    assert!(file.errors().is_empty(), "{:?}", file.errors());
+    assert!(!page(&file).contains("typed"));
 }
 
 #[test]

@@ -26,8 +26,8 @@ use crate::report::Console;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TargetArgs {
-    /// Fault types to draw from: wreg, rreg, wval, rval, waddr, raddr, cf, flags, code; sei for the
-    /// first seven; of files rdata, wdata, stale, misread, miswrite, lost, torn; or a line of docs/reference/fault-grammar.md, run as it is
+    /// Fault types to draw from: wreg, rreg, wval, rval, waddr, raddr, cf, flags, code, or sei for the first seven. Of files: rdata, wdata,
+    /// stale, misread, miswrite, lost, torn. A line of docs/reference/fault-grammar.md is run as it is
     #[arg(long, value_name = "TYPE|LINE", default_value = "sei")]
     fault: Vec<String>,
 
@@ -47,8 +47,8 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "HEX")]
     seed: Option<String>,
 
-    /// plant: native speed; step: single steps from outside, for code that must stay as it is;
-    /// timer: at moments of time, for lines with time= or every=
+    /// How faults are made: plant runs at native speed; step goes by single steps, for code that must stay as it is; timer strikes at
+    /// moments of time, for lines with time= or every=
     #[arg(long, value_name = "ENGINE", default_value = "plant", value_parser = ["plant", "step", "timer"])]
     engine: String,
 
@@ -56,8 +56,8 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=8))]
     replicas: u8,
 
-    /// Whose state faults strike, of replicas: the program's; the agent's; the log's and control block's; that of the processes around
-    /// them, two faults in one run included, which needs root
+    /// Whose state faults strike, where the target runs as replicas: the program's, the agent's, that of log and control block, or that of
+    /// the processes around them. The last includes two faults in one run, and needs root
     #[arg(long, value_name = "WHOSE", default_value = "program", value_parser = Victim::ALL.map(Victim::word))]
     victim: String,
 
@@ -79,8 +79,8 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "PATTERN")]
     state: Vec<String>,
 
-    /// How output is compared: byte, lines, numeric=TOLERANCE, masked=REGEX, or command=CMD, which
-    /// gets the golden directory and the run's and exits with 0 (equal), 1 or 2 (rejected)
+    /// How output is compared: byte, lines, numeric=TOLERANCE, masked=REGEX, or command=CMD. The command gets two directories, golden and
+    /// this run's, and exits with 0 (equal), 1 (different) or 2 (rejected)
     #[arg(long, value_name = "HOW", default_value = "byte")]
     compare: String,
 
