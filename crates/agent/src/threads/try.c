@@ -158,15 +158,14 @@ static enum sf_try semaphores(u64 call[7], u64 limit)
 	u64 n = call[3];
 	if (n > sizeof q.ops / 6 || sf_user_bytes(q.ops, call[2], n * 6) < 0)
 		return SF_TRY_GO;
-	if (is_over(limit != 0, limit_of(limit, 1)))
-		return SF_TRY_GO;
+	const int over = is_over(limit != 0, limit_of(limit, 1));
 	for (u64 i = 0; i < n; i++) {
 		if (op[3 * i + 2] & 04000)
 			return SF_TRY_GO;
 		op[3 * i + 2] |= 04000;
 	}
 	call[2] = (u64)q.ops;
-	return retries(-EAGAIN, -EAGAIN);
+	return over ? SF_TRY_GO : retries(-EAGAIN, -EAGAIN); /* EAGAIN is what semtimedop(2) says then as well */
 }
 
 /* A wait for a word of several processes. The kernel compares it, and nobody waits there: whoever wakes may find none, so
