@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Given, Handed, InCommon, List, Now, Site, sort_out};
+use steadfast_replica::site::{Given, Handed, InCommon, List, Now, Objects, Site, sort_out};
 
 use crate::bring;
 use crate::cli::Side;
@@ -370,5 +370,6 @@ fn whole(kin: &[Kin]) -> Result<(Vec<Given>, Others), String> {
     for (given, attached) in all.iter_mut().zip(&common.attached) {
         given.attached.clone_from(attached);
     }
-    Ok((all, Others::of(kin, pool, common)))
+    let objects = Objects::of(&sites)?;
+    Ok((all, Others::of(kin, pool, common, &objects)))
 }

@@ -199,9 +199,14 @@ fn become_secondary(
     // All has come: who refuses is heard.
     let mut segments = others.memory(&pages).map_err(cannot)?;
     site.owns(&segments).map_err(cannot)?;
+    let mut objects = others.counterparts().map_err(cannot)?;
     // They inherit what they have in common, and begin as the first one is now.
     site.pool(&others.pool).map_err(cannot)?;
     let kin = bear(site, &others.all).map_err(cannot)?;
+    let pids: Vec<i32> = std::iter::once(site.pid())
+        .chain(kin.iter().map(|its| its.pid()))
+        .collect();
+    objects.tell(site, &pids).map_err(cannot)?;
     if !others.all.is_empty() {
         // They may have come to be since it was told which program runs.
         site.drop_snapshots();
@@ -224,9 +229,11 @@ fn become_secondary(
             site: its,
         });
     }
+    objects.settle().map_err(cannot)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
     segments.keep();
+    objects.keep();
     // What they take is given back page by page, and the program would wait for that.
     std::thread::spawn(move || drop(spent));
     Ok((files, given.event, adopted))

@@ -410,6 +410,8 @@ s64 sf_pair_take(void)
 	}
 	if (a->pool)
 		sys3(NR_close_range, a->pool, FDS_MAX - 1, 0);
+	if ((r = sf_ipc_undoes()) < 0)
+		return r;
 	for (u32 i = 0; i < a->polled_n && i < SF_POLLED_MAX; i++) {
 		const struct sf_polled *p = &a->polled[i];
 		struct {

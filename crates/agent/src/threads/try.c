@@ -34,12 +34,13 @@ enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES };
 static struct {
 	enum undo undo;
 	u64 deadline, retry;
+	u64 alone; /* of a process without threads, whose call is made again: its deadline (ipc.c) */
 	s64 none;      /* the result that means: it would have waited */
 	s64 none_too;
 	u32 cuts, part; /* it moves at most so much, and the rest later */
 	u64 saved_n;
 	s64 zero[2];
-	u8 saved[16384], ops[512];
+	u8 saved[16384], ops[512 * 6]; /* above SEMOPM, of struct sembuf */
 } q;
 
 static u64 limit_of(u64 at, u64 unit)
@@ -53,7 +54,7 @@ static u64 limit_of(u64 at, u64 unit)
 /* 1: the call's time is over, or it has none. `left`: nanoseconds, if it has a limit. */
 static int is_over(int limited, u64 left)
 {
-	u64 before = sf_thread_now()->deadline, now = sf_now();
+	u64 before = app.threads ? sf_thread_now()->deadline : q.alone, now = sf_now();
 	q.deadline = before ? before : limited ? now + left : 0;
 	return limited && q.deadline <= now;
 }
@@ -403,6 +404,14 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 int sf_try_cut(void)
 {
 	return (int)q.part;
+}
+
+/* It is made again at once: its time goes on. 0: it begins. */
+void sf_try_on(u64 deadline)
+{
+	if (app.threads)
+		sf_thread_now()->deadline = deadline;
+	q.alone = deadline;
 }
 
 /* How long the one that is parked waits. */

@@ -13,6 +13,7 @@ mod cluster;
 mod cut;
 mod disks;
 mod held;
+mod ipc;
 mod join;
 mod kinds;
 mod kubernetes;
