@@ -348,6 +348,7 @@ struct sf_held_area {
 	uint64_t clock; /* CLOCK_MONOTONIC of the survivor */
 	char directory[4096];
 	uint64_t tickets, turn; /* of processes that share memory: the words of domain.c */
+	uint64_t sum, sum_registers; /* CRC32C of the rest of it up to `end`, and of what SF_OFF_TRANSFER has up to SF_OFF_SEEK_WORDS */
 	struct sf_held held[SF_HELD_MAX];
 	struct sf_polled polled[SF_POLLED_MAX];
 };
@@ -355,7 +356,8 @@ struct sf_held_area {
 #define SF_OFF_HELD SF_OFF_PAYLOAD
 _Static_assert(sizeof(struct sf_held) == 256 && __builtin_offsetof(struct sf_held, place) == 112, "crates/replica/src/site/open.rs");
 _Static_assert(__builtin_offsetof(struct sf_held, text) == 100 && __builtin_offsetof(struct sf_held_area, pool) == 20, "... as well");
-_Static_assert(__builtin_offsetof(struct sf_held_area, held) == 4160, "crates/replica/src/site/join.rs");
+_Static_assert(__builtin_offsetof(struct sf_held_area, sum) == 4144 && __builtin_offsetof(struct sf_held_area, held) == 4160,
+	       "crates/replica/src/site/join.rs");
 _Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site/step.rs");
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */

@@ -30,6 +30,7 @@ mod shown;
 mod sites;
 mod spins;
 mod status;
+mod struck;
 mod switch;
 mod threads;
 mod tls;
