@@ -19,7 +19,7 @@ use crate::cli::Side;
 use crate::crew::{Crew, Kin};
 use crate::error::PairError;
 use crate::files::Files;
-use crate::given::{Others, Runs, send_given};
+use crate::given::{Others, Runs, is_there, send_given};
 use crate::hex::hex;
 use crate::ledger::Ledger;
 use crate::link::{self, Greeting, Link, Manifest, Receiver, Sender, Tag, answer};
@@ -192,6 +192,7 @@ impl Greeter {
                 told: Instant::now(),
             }),
             Err(error) => {
+                let error = is_there(&self.site).err().unwrap_or(error);
                 let _ = sender.say(Tag::Refusal, &error.to_string());
                 Err(error)
             }

@@ -13,6 +13,7 @@ use steadfast_digest::vote128;
 use steadfast_replica::site::{
     Attached, Counterparts, Given, InCommon, Name, Objects, Pages, Segment, Segments, Site,
 };
+use steadfast_sys::procfs;
 
 use crate::crew::Kin;
 use crate::error::PairError;
@@ -230,12 +231,24 @@ pub(crate) struct Runs {
     pub(crate) random: [u8; 16],
 }
 
+/// Whoever joins begins as the first process.
+pub(crate) fn is_there(first: &Site) -> Result<(), PairError> {
+    if !procfs::has_ended(first.pid()) {
+        return Ok(());
+    }
+    Err(PairError::Unsupported(
+        "the program's first process has ended: it has put itself into the background, and no site can join it".into(),
+        "start it in the foreground (nginx: daemon off)".into(),
+    ))
+}
+
 impl Runs {
     pub(crate) fn of(site: &Site, several: bool) -> Result<Self, PairError> {
         let unreadable = |source| PairError::Kernel {
             part: "the file of the program that runs",
             source,
         };
+        is_there(site)?;
         let strand = site.strand();
         let program = site.program_file().map_err(unreadable)?;
         let digest = digest_of_file(&program).map_err(unreadable)?;

@@ -85,7 +85,9 @@ impl Pair<'_> {
                     .lock()
                     .expect("no panic under it")
                     .at(strand.table, fd)
-                    .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
+                    .map(|at| at.path.clone())
+                    .or_else(|| strand.site.named_path(seq))
+                    .map_or_else(String::new, |path| format!(" ({})", path.display()));
                 if theirs >= 0
                     && let Some(error) = failure(own)
                 {
