@@ -39,7 +39,7 @@ fn bare(site: &Site) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// Processes of this site's program, its launcher's children and all below.
+/// Processes of this site's program: its launcher's children and all below, without the launcher's helpers.
 pub(crate) fn program(launcher: &Child) -> Vec<u32> {
     fn below(pid: u32, into: &mut Vec<u32>) {
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -62,6 +62,9 @@ pub(crate) fn program(launcher: &Child) -> Vec<u32> {
             below(child, &mut all);
         }
     }
+    let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = exe(launcher.id());
+    all.retain(|pid| own.is_none() || exe(*pid) != own);
     all
 }
 
