@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 33] = [
+const C: [&str; 34] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -36,6 +36,7 @@ const C: [&str; 33] = [
     "pair/channel",
     "pair/crew",
     "pair/join",
+    "pair/ipc",
     "memory/settle",
     "ground/init",
 ];

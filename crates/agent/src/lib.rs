@@ -116,6 +116,16 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "nobody could say whether the rest of the page is right; fix: steadfast pair verify on both sites, or start the site as a user who may read the file",
     ),
     (
+        0x8000_0129,
+        "in a pair: a set of semaphores or a queue of System V that the program has not made",
+        "the other site's host does not have it; fix: ipcrm on both hosts, if an earlier run has left it behind",
+    ),
+    (
+        0x8000_012a,
+        "in a pair: more than 128 segments, sets of semaphores or queues of System V at a time",
+        "the other site would not know which of its own is meant; fix: configure the program to make fewer",
+    ),
+    (
         0x8000_0108,
         "a mapping that is to be copied (--private)",
         "there is no memory for the copy, and without it all replicas would have the same frames; fix: more memory (ulimit -v, the cgroup's limit), or --private without it",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Kind, Place, Site, Step};
 use steadfast_sys::address::{Alias, Announcer};
-use steadfast_sys::{child, procfs, signals};
+use steadfast_sys::{child, procfs};
 
 use crate::cli::{Side, Switch};
 use crate::error::{PairError, unheld};
@@ -254,10 +254,7 @@ impl Address {
     pub(crate) fn guarded(text: &str) -> Result<Self, PairError> {
         let mut own = Self::parse(text)?;
         let (device, address, prefix) = (own.device.clone(), own.address, own.prefix);
-        // What ends a terminal's job does not end the guard before its site.
-        let mask = signals::block_all();
         let guard = child::survivor(|| drop(Alias::forget(&device, address, prefix)));
-        signals::restore(mask);
         own.guard = Some(guard.map_err(failed)?);
         Ok(own)
     }

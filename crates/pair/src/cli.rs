@@ -367,17 +367,10 @@ mod tests {
 
     #[test]
     fn the_reference_of_flags_is_that_of_the_code() {
-        let page = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../docs/reference/flags-pair.md"
+        steadfast_manual::tests::assert_reference(
+            "flags-pair",
+            <Cli as clap::CommandFactory>::command(),
         );
-        let text = steadfast_manual::reference(<Cli as clap::CommandFactory>::command());
-        // `make docs` has it written.
-        if std::env::var_os("STEADFAST_DOCS").is_some() {
-            std::fs::write(page, &text).unwrap();
-        }
-        let found = std::fs::read_to_string(page).unwrap();
-        assert!(found == text, "fix: make docs");
     }
 
     #[test]

@@ -37,6 +37,16 @@ pub(crate) enum Outcome {
     Follows,
 }
 
+impl Outcome {
+    /// How the program has ended, if it has.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match self {
+            Self::Ended(end) => Some(end),
+            Self::Left | Self::Follows => None,
+        }
+    }
+}
+
 fn socket(ledger: &Path) -> PathBuf {
     ledger.join("control")
 }

@@ -12,14 +12,14 @@ use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Given, Handed, InCommon, List, Now, Site, sort_out};
+use steadfast_replica::site::{Given, Handed, InCommon, List, Now, Objects, Site, sort_out};
 
 use crate::bring;
 use crate::cli::Side;
 use crate::crew::{Crew, Kin};
 use crate::error::PairError;
 use crate::files::Files;
-use crate::given::{Others, Runs, send_given};
+use crate::given::{Others, Runs, is_there, send_given};
 use crate::hex::hex;
 use crate::ledger::Ledger;
 use crate::link::{self, Greeting, Link, Manifest, Receiver, Sender, Tag, answer};
@@ -192,6 +192,7 @@ impl Greeter {
                 told: Instant::now(),
             }),
             Err(error) => {
+                let error = is_there(&self.site).err().unwrap_or(error);
                 let _ = sender.say(Tag::Refusal, &error.to_string());
                 Err(error)
             }
@@ -370,5 +371,6 @@ fn whole(kin: &[Kin]) -> Result<(Vec<Given>, Others), String> {
     for (given, attached) in all.iter_mut().zip(&common.attached) {
         given.attached.clone_from(attached);
     }
-    Ok((all, Others::of(kin, pool, common)))
+    let objects = Objects::of(&sites)?;
+    Ok((all, Others::of(kin, pool, common, &objects)))
 }

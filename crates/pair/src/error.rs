@@ -79,6 +79,10 @@ pub(crate) enum PairError {
     Bug(String),
 }
 
+/// Of a page that the two sites have alike.
+pub(crate) const ALIKE: &str = "is equal on both sites, and not as the ledgers have it";
+const AS_CHANGED: &str = "if you have changed them while the pair was stopped: copy them to both hosts, and remove the file `ledger` in the ledger's directory of both";
+
 impl PairError {
     /// It is this site's alone: what it can do no more, the other one can.
     pub(crate) fn is_own(&self) -> bool {
@@ -147,14 +151,19 @@ impl Advise for PairError {
                 "give both sites --tls-cert, --tls-key and --tls-ca: certificates of one authority that are valid now, the listening site's for the host in --peer",
                 "openssl verify -CAfile CA CERT, openssl x509 -in CERT -noout -dates -ext subjectAltName",
             ),
+            Self::Files { lines } if lines.iter().all(|line| line.ends_with(ALIKE)) => {
+                Remedy::with_note(
+                    AS_CHANGED,
+                    "if nobody has changed them both disks are wrong alike: steadfast pair verify --restore-from takes them from a backup",
+                )
+            }
             Self::Files { .. } => Remedy::with_note(
                 "--right primary, or --right secondary, on both sites: the other one gets its files",
                 "steadfast pair verify says which pages are not as the ledger has them",
             ),
-            Self::NotRight { .. } => Remedy::with_note(
-                "name the other site, if its files are right",
-                "steadfast pair verify says which pages are not as the ledger has them",
-            ),
+            Self::NotRight { .. } => {
+                Remedy::with_note("name the other site, if its files are right", AS_CHANGED)
+            }
             Self::Unequal { .. } => {
                 Remedy::new("start both sites with the same command, from the same packages")
             }

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use steadfast_digest::vote128;
-use steadfast_replica::site::{Attached, Given, InCommon, Name, Pages, Segment, Segments, Site};
+use steadfast_replica::site::{
+    Attached, Counterparts, Given, InCommon, Name, Objects, Pages, Segment, Segments, Site,
+};
+use steadfast_sys::procfs;
 
 use crate::crew::Kin;
 use crate::error::PairError;
@@ -135,6 +138,8 @@ pub(crate) struct Others {
     /// Each segment of memory that they have in common, and the sum over all pages.
     segments: Vec<Common>,
     pub(crate) sum: String,
+    /// Sets of semaphores and queues of System V, as they travel, and their digest.
+    objects: (Vec<u8>, String),
     /// What they have open in common.
     #[serde(skip)]
     pub(crate) pool: Vec<u8>,
@@ -143,7 +148,9 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    pub(crate) fn of(kin: &[Kin], pool: Vec<u8>, common: InCommon) -> Self {
+    pub(crate) fn of(kin: &[Kin], pool: Vec<u8>, common: InCommon, objects: &Objects) -> Self {
+        let objects = objects.encode();
+        let digest = format!("{:032x}", vote128(&objects));
         let one = |kin: &Kin| Other {
             strand: kin.site.strand(),
             table: kin.table,
@@ -154,6 +161,7 @@ impl Others {
             all: kin.iter().skip(1).map(one).collect(),
             segments: common.segments.iter().map(Common::from).collect(),
             sum: String::new(),
+            objects: (objects, digest),
             pool,
             common,
         }
@@ -170,6 +178,7 @@ impl Others {
             all: self.all.clone(),
             segments: self.segments.clone(),
             sum: format!("{sum:032x}"),
+            objects: self.objects.clone(),
             ..Self::default()
         };
         let head = serde_json::to_vec(&head).map_err(io::Error::other)?;
@@ -192,6 +201,16 @@ impl Others {
         })
     }
 
+    /// Joiner: the sets of semaphores and queues that they have.
+    pub(crate) fn counterparts(&self) -> Result<Counterparts, String> {
+        let (bytes, digest) = &self.objects;
+        Some(bytes)
+            .filter(|bytes| format!("{:032x}", vote128(bytes)) == *digest)
+            .and_then(|bytes| Objects::decode(bytes))
+            .ok_or("what it has of System V is not what was sent")?
+            .make()
+    }
+
     /// Joiner: the memory that they have in common, of these pages.
     pub(crate) fn memory(&self, pages: &Pages) -> Result<Segments, String> {
         let sum = digest_of(&self.sum).map_err(|error| error.to_string())?;
@@ -212,12 +231,24 @@ pub(crate) struct Runs {
     pub(crate) random: [u8; 16],
 }
 
+/// Whoever joins begins as the first process.
+pub(crate) fn is_there(first: &Site) -> Result<(), PairError> {
+    if !procfs::has_ended(first.pid()) {
+        return Ok(());
+    }
+    Err(PairError::Unsupported(
+        "the program's first process has ended: it has put itself into the background, and no site can join it".into(),
+        "start it in the foreground (nginx: daemon off)".into(),
+    ))
+}
+
 impl Runs {
     pub(crate) fn of(site: &Site, several: bool) -> Result<Self, PairError> {
         let unreadable = |source| PairError::Kernel {
             part: "the file of the program that runs",
             source,
         };
+        is_there(site)?;
         let strand = site.strand();
         let program = site.program_file().map_err(unreadable)?;
         let digest = digest_of_file(&program).map_err(unreadable)?;

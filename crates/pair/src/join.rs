@@ -20,7 +20,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_contract::plan::OnMismatch;
 use steadfast_replica::site::{Known, Pages, Part, Site};
@@ -43,15 +43,19 @@ use crate::tls::Security;
 /// For one word of the survivor when only the rest is to come: it says that it is there while its program is not to be halted.
 const SOON_LIMIT: Duration = Duration::from_secs(60);
 
+/// From one attempt to be heard to the next.
+const MEET_AGAIN: Duration = Duration::from_millis(200);
+
 /// Runs the program as secondary of a site that runs it already; how it ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let mut prepared = prepare::prepare(side)?;
     let address = side.address.as_deref().map(Address::guarded).transpose()?;
     let held = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
-    let (sender, mut receiver) = link::halves(security.connected(connect(side)?)?);
+    prepared.greeting.right = None;
+    let (sender, mut receiver, theirs) = meet(side, &prepared.greeting, &security)?;
     let mut pages = Pages::default();
-    let greeted = greet(&mut prepared, &sender, &mut receiver, &mut pages);
+    let greeted = greet(&mut prepared, &theirs, &sender, &mut receiver, &mut pages);
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
     }
@@ -95,24 +99,42 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     .run(sender, receiver, Site::begun_at(runs.strand, event))
 }
 
+/// Whose program it is to join. One that has just let another site in, or has given it up, closes the link without a word: it is asked
+/// again, for as long as a site is waited for.
+fn meet(
+    side: &Side,
+    own: &Greeting,
+    security: &Security,
+) -> Result<(Sender, Receiver, Greeting), PairError> {
+    let deadline = Instant::now() + Duration::from_secs(side.patience);
+    loop {
+        let (sender, mut receiver) = link::halves(security.connected(connect(side)?)?);
+        let greeted = sender
+            .expect_within(BEFORE_LIMIT)
+            .and_then(|()| sender.say(Tag::Greeting, own))
+            .map_err(PairError::Link)
+            .and_then(|()| answer(&mut receiver, Tag::Greeting));
+        match greeted {
+            Ok(theirs) => return Ok((sender, receiver, theirs)),
+            Err(PairError::Link(_)) if Instant::now() < deadline => {
+                std::thread::sleep(MEET_AGAIN);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 fn greet(
     prepared: &mut Prepared,
+    theirs: &Greeting,
     sender: &Sender,
     receiver: &mut Receiver,
     pages: &mut Pages,
 ) -> Result<(Ledger, Runs, Vec<u8>), PairError> {
-    prepared.greeting.right = None;
-    sender
-        .expect_within(BEFORE_LIMIT)
-        .map_err(PairError::Link)?;
-    sender
-        .say(Tag::Greeting, &prepared.greeting)
-        .map_err(PairError::Link)?;
-    let theirs: Greeting = answer(receiver, Tag::Greeting)?;
-    if let Some((what, here, there)) = prepared.greeting.differences(&theirs).into_iter().next() {
+    if let Some((what, here, there)) = prepared.greeting.differences(theirs).into_iter().next() {
         return Err(PairError::Unequal { what, here, there });
     }
-    prepared.greeting.random = theirs.random;
+    prepared.greeting.random.clone_from(&theirs.random);
     let ledger = Ledger::open(&prepared.ledger_dir)?;
     // What its own ledger says does not matter: the survivor's files are right.
     let own = prepare::manifest(&prepared.data, &Ledger::in_memory())?;
@@ -199,9 +221,14 @@ fn become_secondary(
     // All has come: who refuses is heard.
     let mut segments = others.memory(&pages).map_err(cannot)?;
     site.owns(&segments).map_err(cannot)?;
+    let mut objects = others.counterparts().map_err(cannot)?;
     // They inherit what they have in common, and begin as the first one is now.
     site.pool(&others.pool).map_err(cannot)?;
     let kin = bear(site, &others.all).map_err(cannot)?;
+    let pids: Vec<i32> = std::iter::once(site.pid())
+        .chain(kin.iter().map(|its| its.pid()))
+        .collect();
+    objects.tell(site, &pids).map_err(cannot)?;
     if !others.all.is_empty() {
         // They may have come to be since it was told which program runs.
         site.drop_snapshots();
@@ -224,9 +251,11 @@ fn become_secondary(
             site: its,
         });
     }
+    objects.settle().map_err(cannot)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
     segments.keep();
+    objects.keep();
     // What they take is given back page by page, and the program would wait for that.
     std::thread::spawn(move || drop(spent));
     Ok((files, given.event, adopted))

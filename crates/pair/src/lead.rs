@@ -78,6 +78,11 @@ enum Alone {
     Joined(Link, Place),
 }
 
+/// Then it has left behind what it wanted to.
+pub(crate) fn ended_itself(end: Option<&End>) -> bool {
+    matches!(end, Some(End::Exited(_) | End::Signaled(_)))
+}
+
 /// Whether a program that has stood for so long, while a site joins, may stand on.
 fn may_stand(stood: Duration) -> std::io::Result<()> {
     if stood < STANDS {
@@ -136,6 +141,9 @@ impl Leading<'_> {
         self.board.set(State::Ended);
         self.crew.end();
         self.site.kill();
+        if !ended_itself(result.as_ref().ok().and_then(Outcome::end)) {
+            self.site.forget_objects();
+        }
         drop(self.address.take());
         let mut files = self.files.lock().expect("no panic under it");
         files.ledger.flush(true)?;

@@ -21,7 +21,7 @@ use steadfast_replica::LaunchError;
 use steadfast_replica::site::{Exchanges, Part, Setup, Site};
 
 use crate::cli::{Exchange, Side, Switch, Tracking};
-use crate::error::PairError;
+use crate::error::{ALIKE, PairError};
 use crate::ledger::Ledger;
 use crate::link::{Directory, Greeting, Listed, Manifest, Owner, VERSION};
 use crate::page::choose;
@@ -430,11 +430,11 @@ fn differing_files(primary: &[Listed], secondary: &[Listed]) -> Vec<String> {
             lines.push(format!("{path}: page {page} differs, {says}"));
         }
         if file == other {
-            lines.extend(file.wrong.iter().map(|page| {
-                format!(
-                    "{path}: page {page} is equal on both sites, and not as the ledgers have it"
-                )
-            }));
+            lines.extend(
+                file.wrong
+                    .iter()
+                    .map(|page| format!("{path}: page {page} {ALIKE}")),
+            );
         }
     }
     lines.extend(

@@ -34,7 +34,7 @@ use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hex::unhex;
 use crate::hold::Hold;
-use crate::lead::Leading;
+use crate::lead::{Leading, ended_itself};
 use crate::ledger::Ledger;
 use crate::link::{self, Greeting, Manifest, Receiver, Sender, Tag, Tell, answer};
 use crate::prepare;
@@ -208,6 +208,7 @@ impl Follower<'_> {
         let (board, mut notify) = begun.inspect_err(|_| {
             if place.seq > 1 {
                 crate::crew::end_all(site.pid());
+                site.forget_objects();
             }
         })?;
         others.into_iter().for_each(|one| crew.adopt(one));
@@ -315,6 +316,9 @@ impl Follower<'_> {
         board.set(State::Ended);
         crew.end();
         site.kill();
+        if !ended_itself(result.as_ref().ok()) {
+            site.forget_objects();
+        }
         files
             .lock()
             .expect("no panic under it")

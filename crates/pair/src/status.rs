@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_contract::monitor::{self, BUSY, Kind, Metrics, OK, UNKNOWN};
 use steadfast_replica::site::{Part, Site};
 use steadfast_sys::manager::Manager;
-use steadfast_sys::{child, signals};
+use steadfast_sys::{child, procfs, signals};
 
 use crate::board::{Board, State};
 use crate::cli::{self, Side};
@@ -151,6 +151,19 @@ impl Source {
     }
 }
 
+/// Who hears of a signal to the program: its first process; where that has ended, those that have no parent in the program any more.
+fn heads(first: i32) -> Vec<i32> {
+    if !procfs::has_ended(first) {
+        return vec![first];
+    }
+    let exe = |pid: i32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = i32::try_from(std::process::id()).expect("a number");
+    let mut all = procfs::children(own);
+    // Helpers of this command are no part of it.
+    all.retain(|pid| *pid != first && exe(*pid) != exe(own));
+    all
+}
+
 /// Hands the signals of this command on to the program, from now on. A secondary that does not lead ends instead: to the primary it
 /// is lost.
 fn forward_signals(source: &Source) -> Result<(), PairError> {
@@ -164,7 +177,9 @@ fn forward_signals(source: &Source) -> Result<(), PairError> {
                 signal if board.part() == Part::Secondary => std::process::exit(128 + signal),
                 // A terminal signals the whole group.
                 _ if taken.code > 0 && child::in_our_group(site.pid()) => {}
-                signal => child::kill(site.pid(), signal),
+                signal => heads(site.pid())
+                    .into_iter()
+                    .for_each(|pid| child::kill(pid, signal)),
             }
         }
     };

@@ -9,14 +9,12 @@
 //! Not covered: instructions that overlap others (a jump into the middle of an instruction
 //! whose tail is `0f 05`). The run-time filter sees those; see [`Scan::lookalikes`].
 
-use std::ops::Range;
-
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
 use crate::index::Index;
 use crate::insn::{INSN_BYTES_MAX, candidates, site_of};
 use crate::parts::in_parts;
-use crate::{CodeView, Module, Site, SiteKind};
+use crate::{Module, Site, SiteKind};
 
 /// All sites of a module, in address order.
 pub fn find_sites(module: &Module<'_>) -> Vec<Site> {

@@ -21,6 +21,7 @@ mod flow;
 mod handover;
 mod join;
 mod named;
+mod objects;
 mod open;
 mod process;
 mod relay;
@@ -29,12 +30,15 @@ mod several;
 mod spin;
 mod step;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use steadfast_contract::plan::Plan;
+use steadfast_sys::memory::Remote;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, futex, procfs};
@@ -51,6 +55,7 @@ pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
 pub use join::{Given, Handed, Known, Now, Pages};
 pub use named::{Name, Segment, Segments};
+pub use objects::{Counterparts, Objects};
 pub use open::{List, sort_out};
 pub use process::{Becoming, CLASSES, Newborn, Turn};
 pub use relay::{Place, Sent, Told};
@@ -606,6 +611,46 @@ impl Site {
     pub fn claimed_call(&self, part: Part, seq: u64) -> Option<(u32, u64)> {
         let claim = self.group().claim(part.slot(), seq)?;
         (claim.kind == abi::kind::SYSCALL).then_some((claim.nr, claim.args[0]))
+    }
+
+    /// Secondary: the path that its program names in the call that it has claimed, if that names one.
+    #[must_use]
+    pub fn named_path(&self, seq: u64) -> Option<PathBuf> {
+        let claim = self.group().claim(Part::Secondary.slot(), seq)?;
+        let place = match i64::from(claim.nr) {
+            libc::SYS_open
+            | libc::SYS_creat
+            | libc::SYS_mkdir
+            | libc::SYS_rmdir
+            | libc::SYS_unlink
+            | libc::SYS_rename
+            | libc::SYS_chmod
+            | libc::SYS_chown
+            | libc::SYS_lchown
+            | libc::SYS_truncate
+            | libc::SYS_stat
+            | libc::SYS_lstat => 0,
+            libc::SYS_openat
+            | libc::SYS_openat2
+            | libc::SYS_mkdirat
+            | libc::SYS_unlinkat
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_fchmodat
+            | libc::SYS_fchownat
+            | libc::SYS_newfstatat
+            | libc::SYS_statx => 1,
+            _ => return None,
+        };
+        let memory = Remote::open(self.pid).ok()?;
+        let mut path = [0; 4096];
+        // Its string may end in the last page that there is.
+        let from = claim.args[place];
+        let first = usize::try_from(4096 - from % 4096).ok()?;
+        let _ = memory.read(from, &mut path[..first]);
+        let _ = memory.read(from + first as u64, &mut path[first..]);
+        let end = path.iter().position(|byte| *byte == 0)?;
+        (end > 0).then(|| PathBuf::from(OsStr::from_bytes(&path[..end])))
     }
 
     /// Secondary: the newest event that it has done.

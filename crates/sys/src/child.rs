@@ -19,7 +19,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::signals::{RawInfo, Taken};
+use crate::signals::{self, RawInfo, Taken};
 
 /// What the child does between fork and exec.
 #[derive(Debug)]
@@ -602,20 +602,23 @@ pub fn adopt_orphans() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Forks a process that runs `after` when this one has ended, with no descriptor open and every signal blocked; its
-/// number.
+/// Forks a process that runs `after` when this one has ended, with no descriptor open, every signal blocked, and a session of its own:
+/// what ends the process group of this one, SIGKILL included, does not end it. Its number.
 ///
 /// # Errors
 /// As fork(2).
 pub fn survivor(after: impl FnOnce()) -> io::Result<i32> {
     // SAFETY: getpid(2) cannot fail.
     let us = unsafe { libc::getpid() };
+    let mask = signals::try_block_all();
     // SAFETY: the child runs `after`, which the caller keeps to memory and system calls, and exits.
-    match unsafe { libc::fork() } {
+    let forked = match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             // SAFETY: numbers only; whatever was open belongs to the parent.
             unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+            // SAFETY: without arguments; a process that was just forked leads no group, and may have a session.
+            unsafe { libc::setsid() };
             while parent() == us {
                 std::thread::sleep(std::time::Duration::from_millis(50));
             }
@@ -624,7 +627,11 @@ pub fn survivor(after: impl FnOnce()) -> io::Result<i32> {
             unsafe { libc::_exit(0) }
         }
         pid => Ok(pid),
+    };
+    if let Ok(mask) = mask {
+        signals::restore(mask);
     }
+    forked
 }
 
 /// Forks a process that runs `life` and ends: fork(2) and nothing else. Its number.

@@ -16,6 +16,7 @@ pub mod descriptor;
 pub mod disk;
 pub mod futex;
 pub mod inherit;
+pub mod ipc;
 pub mod layout;
 pub mod linear;
 pub mod manager;

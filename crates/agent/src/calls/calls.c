@@ -506,6 +506,14 @@ static void brought_signals(u32 nr, const u64 a[6], s64 r)
 		sf_signals_held(a[0]);
 }
 
+/* Leader: whether the call is made so that it does not wait: other threads could go on, or it has the turn of a pair's processes. */
+INLINE int is_tried(const struct sf_event *e, u32 nr, u32 waits)
+{
+	if (unlikely(app.threads > 1 && (waits || (nr == NR_futex && me.slot == 0))) && sf_threads_may_wake())
+		return 1;
+	return unlikely(waits) && sf_ipc_tries(e->seq, nr);
+}
+
 static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
@@ -518,7 +526,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
-	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid || nr == NR_shmctl) && me.slot == 0) {
+	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0) && me.slot == 0) {
 		if (sf_kernel_answers(nr, a, &r))
 			return r;
 		sf_kernel_translate(nr, call);
@@ -527,9 +535,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		sf_thread_translate(nr, call);
 	if (unlikely(app.map_files) && app.domain && nr == NR_futex && me.slot == 0)
 		sf_shared_translate(call);
-	enum sf_try try = unlikely(app.threads > 1 && (waits || (nr == NR_futex && me.slot == 0))) && sf_threads_may_wake()
-				  ? sf_try(nr, call)
-				  : SF_TRY_GO;
+	enum sf_try try = is_tried(e, nr, waits) ? sf_try(nr, call) : SF_TRY_GO;
 	if (unlikely(try == SF_TRY_PARK)) {
 		cut.at = 0;
 		return SF_WOULD_WAIT;
@@ -863,19 +869,22 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 		sf_exec_failed();
 		return ret;
 	}
-	if (unlikely(G->options & SF_O_PAIR)) {
-		ret = sf_pair_turn(e, nr, a);
-		if (ret && ret != SF_WOULD_WAIT)
-			return ret;
-		if (!ret)
-			sf_pair_before(nr, a);
-	}
 	if (unlikely(nr == NR_sendmsg) && !(G->options & SF_O_PAIR) && !sf_alone())
 		sf_segment_handed(a[1]);
-	if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
-		sf_rpc(SF_RPC_KILL, (u64)(s64)(c->handler == SF_H_pidfd ? sf_pidfd_names(a[0]) : (s32)a[0]), 0, 0, 0, 0);
-	if (likely(ret != SF_WOULD_WAIT))
-		ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
+	do {
+		ret = 0;
+		if (unlikely(G->options & SF_O_PAIR)) {
+			ret = sf_pair_turn(e, nr, a);
+			if (ret && ret != SF_WOULD_WAIT)
+				return ret;
+			if (!ret)
+				sf_pair_before(nr, a);
+		}
+		if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
+			sf_rpc(SF_RPC_KILL, (u64)(s64)(c->handler == SF_H_pidfd ? sf_pidfd_names(a[0]) : (s32)a[0]), 0, 0, 0, 0);
+		if (likely(ret != SF_WOULD_WAIT))
+			ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
+	} while (unlikely(G->options & SF_O_PAIR) && sf_ipc_again(e->seq, nr, &ret));
 	if (unlikely(G->options & SF_O_PAIR) && sf_pair_turned(nr, a, ret))
 		me.cut_short = 1;
 	if (unlikely(ret == SF_WOULD_WAIT))

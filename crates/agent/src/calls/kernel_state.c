@@ -622,8 +622,8 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 			a[0] = (u64)number[i];
 		return;
 	}
-	if (nr == NR_shmctl)
-		a[0] = (u64)sf_segment_own((s32)a[0]);
+	if (sf_ipc_names(nr, a))
+		a[0] = (u64)sf_ipc_own(sf_ipc_kind(nr), (s32)a[0]);
 	if (!me.renumbered)
 		return;
 	switch (nr) {
@@ -659,8 +659,8 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 
 s64 sf_kernel_result(u32 nr, const u64 a[6], s64 ret)
 {
-	if (unlikely(nr == NR_shmget) && ret >= 0 && (G->options & SF_O_PAIR))
-		return sf_segment_number((s32)ret, sf_segment_made(a));
+	if (unlikely(G->options & SF_O_PAIR) && unlikely(sf_ipc_kind(nr) >= 0))
+		return sf_ipc_result(nr, a, ret);
 	if (likely(!me.renumbered) || ret <= 0)
 		return ret;
 	switch (nr) {

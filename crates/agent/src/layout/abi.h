@@ -297,15 +297,28 @@ struct sf_tree {
 #define SF_TREE_NUMBERS 1024u
 	uint64_t number[SF_TREE_NUMBERS];
 	uint64_t changes; /* of names on this site, by all processes (storage.c) */
-	/* Segments of System V that the program has made: the number that it knows each by, and above it this site's own, both plus
-	 * one; 0: free (segment.c). */
-#define SF_TREE_SEGMENTS 64u
-	uint64_t segment[SF_TREE_SEGMENTS];
+	/* What the program has made of System V: the number that it knows each by, and above it this site's own, both plus one; 0:
+	 * free (ipc.c). */
+#define SF_TREE_IPC 128u
+	uint64_t ipc[3][SF_TREE_IPC];
+	/* What the kernel takes back of a semaphore when a process of this site ends (semop(2), SEM_UNDO); process 0: free. By the
+	 * program's number of the set. undo_lost: there were more. */
+#define SF_TREE_UNDO 256u
+	struct sf_owed {
+		uint32_t process;
+		int32_t set;
+		uint16_t which;
+		int16_t by;
+	} undo[SF_TREE_UNDO];
+	uint32_t undo_lost, spare_undo;
 };
-#define SF_TREE_BYTES 16384u
+enum { SF_IPC_SEGMENT, SF_IPC_SET, SF_IPC_QUEUE };
+#define SF_TREE_BYTES 20480u
 _Static_assert(sizeof(struct sf_tree) <= SF_TREE_BYTES, "crates/replica/src/site/process.rs, turns");
 _Static_assert(__builtin_offsetof(struct sf_tree, made) == 16, "crates/replica/src/site/named.rs");
-_Static_assert(__builtin_offsetof(struct sf_tree, segment) == 12312, "... as well");
+_Static_assert(__builtin_offsetof(struct sf_tree, ipc) == 12312, "... as well");
+_Static_assert(__builtin_offsetof(struct sf_tree, undo) == 15384 && sizeof(struct sf_owed) == 12, "crates/replica/src/site/objects.rs");
+_Static_assert(__builtin_offsetof(struct sf_tree, undo_lost) == 18456, "... as well");
 
 /* A descriptor of a program whose other site comes back. */
 #define SF_HELD_OPTIONS 14u
@@ -335,6 +348,7 @@ struct sf_held_area {
 	uint64_t clock; /* CLOCK_MONOTONIC of the survivor */
 	char directory[4096];
 	uint64_t tickets, turn; /* of processes that share memory: the words of domain.c */
+	uint64_t sum, sum_registers; /* CRC32C of the rest of it up to `end`, and of what SF_OFF_TRANSFER has up to SF_OFF_SEEK_WORDS */
 	struct sf_held held[SF_HELD_MAX];
 	struct sf_polled polled[SF_POLLED_MAX];
 };
@@ -342,7 +356,8 @@ struct sf_held_area {
 #define SF_OFF_HELD SF_OFF_PAYLOAD
 _Static_assert(sizeof(struct sf_held) == 256 && __builtin_offsetof(struct sf_held, place) == 112, "crates/replica/src/site/open.rs");
 _Static_assert(__builtin_offsetof(struct sf_held, text) == 100 && __builtin_offsetof(struct sf_held_area, pool) == 20, "... as well");
-_Static_assert(__builtin_offsetof(struct sf_held_area, held) == 4160, "crates/replica/src/site/join.rs");
+_Static_assert(__builtin_offsetof(struct sf_held_area, sum) == 4144 && __builtin_offsetof(struct sf_held_area, held) == 4160,
+	       "crates/replica/src/site/join.rs");
 _Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site/step.rs");
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
@@ -582,6 +597,8 @@ struct sf_traps {
 #define SF_NR_PAIR_TRUNCATE 0x80000126u /* ... truncate(2) by name, to a part of a page */
 #define SF_NR_PAIR_HANDED 0x80000127u /* ... a file that comes by a message (SCM_RIGHTS) */
 #define SF_NR_PAIR_UNREAD 0x80000128u /* ... a write to a part of a page that cannot be read; end_value is why */
+#define SF_NR_PAIR_IPC_OTHER 0x80000129u /* ... a set of semaphores or a queue of System V that it has not made */
+#define SF_NR_PAIR_IPC_MANY 0x8000012au /* ... more of System V than a pair keeps account of */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
 #define SF_NR_SPAWN_NUMBERS 0x80000109u /* a child where replicas have process numbers of their own */
 #define SF_NR_SPAWN_FILTER 0x8000010au /* a child under a backstop that outlives the agent */

@@ -494,7 +494,7 @@ void sf_domain_made(const u64 a[6], s64 id)
 static int untouched(s32 id)
 {
 	u64 ds[14];
-	return sys3(NR_shmctl, sf_segment_own(id), IPC_STAT, ds) == 0 && ds[7] == 0;
+	return sys3(NR_shmctl, sf_ipc_own(SF_IPC_SEGMENT, id), IPC_STAT, ds) == 0 && ds[7] == 0;
 }
 
 s64 sf_domain_attach(const u64 a[6], s64 forced)
@@ -512,7 +512,7 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 		return -EINVAL;
 	/* In a pair each site has the segment itself; a re-run stores to nobody's. */
 	const int real = me.slot == 0 || ((G->options & SF_O_PAIR) && me.role != SF_RERUN);
-	s64 r = real ? sys3(NR_shmat, sf_segment_own((s32)a[0]), me.slot == 0 ? a[1] : (u64)forced, a[2])
+	s64 r = real ? sys3(NR_shmat, sf_ipc_own(SF_IPC_SEGMENT, (s32)a[0]), me.slot == 0 ? a[1] : (u64)forced, a[2])
 		     : common((u64)forced, sf_page_up(m->bytes));
 	if (!sf_failed(r) && !real && prot == PROT_READ && sf_failed(sys3(NR_mprotect, r, sf_page_up(m->bytes), prot)))
 		r = -ENOMEM;

@@ -78,9 +78,6 @@ s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *);
 s64 sf_segments_anew(void);
 int sf_segment_made(const u64 a[6]);
 s64 sf_segment_make(const u64 a[6]);
-void sf_segment_numbered(s32 number, s32 own);
-s32 sf_segment_own(s32 number);
-s32 sf_segment_number(s32 own, int made);
 s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *);
 
 /* domain.c: processes that share writable memory */

@@ -214,57 +214,6 @@ s64 sf_segment_make(const u64 a[6])
 	return sys3(NR_shmget, a[0], a[1], a[2]);
 }
 
-static u64 *segment_known(u32 half, s32 id)
-{
-	for (u32 i = 0; i < SF_TREE_SEGMENTS; i++) {
-		const u64 word = load(&TREE->segment[i]);
-		if (word && (u32)(word >> 32 * half) == (u32)id + 1)
-			return &TREE->segment[i];
-	}
-	return NULL;
-}
-
-/* Those that the kernel has no more make room. Where there is none, a number is the kernel's own. */
-void sf_segment_numbered(s32 number, s32 own)
-{
-	u64 about[14];
-	for (u32 i = 0; i < SF_TREE_SEGMENTS; i++) {
-		const u64 word = load(&TREE->segment[i]);
-		const s64 r = word ? sys3(NR_shmctl, (u32)(word >> 32) - 1, IPC_STAT, about) : 0;
-		if (r == -EINVAL || r == -EIDRM)
-			store(&TREE->segment[i], 0);
-	}
-	for (u32 i = 0; i < SF_TREE_SEGMENTS; i++) {
-		u64 free = 0;
-		const u64 word = ((u32)number + 1ull) | ((u32)own + 1ull) << 32;
-		if (__atomic_compare_exchange_n(&TREE->segment[i], &free, word, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-			return;
-	}
-}
-
-/* What this site's kernel calls the segment that the program knows as `number`. */
-s32 sf_segment_own(s32 number)
-{
-	const u64 *known = G->options & SF_O_PAIR ? segment_known(0, number) : NULL;
-	return known ? (s32)(u32)(load(known) >> 32) - 1 : number;
-}
-
-/* The leader, whose kernel has made one, or found it: what the program is to know it by. It may know another one by that number, from a
- * kernel that is lost. */
-s32 sf_segment_number(s32 own, int made)
-{
-	const u64 *known = segment_known(1, own);
-	s32 number = own;
-	if (known)
-		return (s32)((u32)load(known) - 1);
-	if (!made)
-		return own;
-	while (segment_known(0, number))
-		number = (number + (1 << 24)) & 0x7fffffff;
-	sf_segment_numbered(number, own);
-	return number;
-}
-
 /* Every replica: the mapping itself. */
 s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *f)
 {

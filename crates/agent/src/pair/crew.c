@@ -86,6 +86,7 @@ void sf_pair_waited(u32 nr, const u64 a[6], s64 ret)
 void sf_pair_born(void)
 {
 	children = 0;
+	sf_ipc_born();
 }
 
 /* The secondary's process, when the primary's has ended. */

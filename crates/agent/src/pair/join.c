@@ -44,6 +44,27 @@ static const struct {
 	                                             KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, FASTOPEN */
 };
 
+/* What lies between one agent and the other one goes through both launchers. */
+static u64 sum_of(u64 sum, const void *p, u64 bytes)
+{
+	for (u64 i = 0; i < bytes / 8; i++)
+		__asm__("crc32q %1, %0" : "+r"(sum) : "r"(((const u64 *)p)[i]));
+	return sum;
+}
+
+static u64 sum_of_area(void)
+{
+	const u64 at = __builtin_offsetof(struct sf_held_area, sum), behind = at + 8;
+	if (AREA->end < sizeof *AREA || AREA->end > SF_PAYLOAD_BYTES)
+		return ~0ull;
+	return sum_of(sum_of(0, AREA, at), (const u8 *)AREA + behind, AREA->end - behind);
+}
+
+static u64 sum_of_registers(void)
+{
+	return sum_of(0, (const void *)(SF_SHARED + SF_OFF_TRANSFER), SF_OFF_SEEK_WORDS - SF_OFF_TRANSFER);
+}
+
 static int is_socket_join(u32 class)
 {
 	return class == F_SOCKET || class == F_LISTEN || class == F_CONNECTION;
@@ -223,6 +244,8 @@ s64 sf_pair_give(void)
 	sf_domain_tell();
 	sf_domain_give(&a->tickets, &a->turn);
 	sf_send();
+	a->sum_registers = sum_of_registers();
+	a->sum = sum_of_area();
 	return 0;
 }
 
@@ -348,6 +371,8 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 s64 sf_pair_pool(void)
 {
 	struct sf_held_area *a = AREA;
+	if (a->sum != sum_of_area())
+		return -EBADMSG;
 	for (u32 i = 0; i < a->n && i < SF_HELD_MAX; i++)
 		if (a->held[i].as != a->held[i].fd && take_one(a, i) < 0) /* else it was made with the other end */
 			return -1000 - a->held[i].fd;
@@ -377,6 +402,8 @@ static void account(const struct sf_held *h)
 s64 sf_pair_take(void)
 {
 	struct sf_held_area *a = AREA;
+	if (a->sum != sum_of_area() || a->sum_registers != sum_of_registers())
+		return -EBADMSG;
 	s64 r = sf_sent_ring();
 	if (r < 0 || (r = sys1(NR_chdir, a->directory)) < 0)
 		return r;
@@ -410,6 +437,8 @@ s64 sf_pair_take(void)
 	}
 	if (a->pool)
 		sys3(NR_close_range, a->pool, FDS_MAX - 1, 0);
+	if ((r = sf_ipc_undoes()) < 0)
+		return r;
 	for (u32 i = 0; i < a->polled_n && i < SF_POLLED_MAX; i++) {
 		const struct sf_polled *p = &a->polled[i];
 		struct {

@@ -35,6 +35,21 @@ void sf_pair_end_turn(void);
 void sf_pair_bequeath(void);
 void sf_pair_exec(struct sf_event *, u32 nr, const u64 a[6]);
 
+/* ipc.c: what it has made of System V */
+int sf_ipc_kind(u32 nr);
+int sf_ipc_names(u32 nr, const u64 a[6]);
+int sf_ipc_numbered(int kind, s32 number, s32 own);
+s32 sf_ipc_own(int kind, s32 number);
+s32 sf_ipc_number(int kind, s32 own, int made);
+void sf_ipc_born(void);
+s64 sf_ipc_undoes(void);
+void sf_ipc_before(u32 nr, const u64 a[6]);
+int sf_ipc_changes(u32 nr, const u64 a[6]);
+int sf_ipc_tries(u64 seq, u32 nr);
+int sf_ipc_again(u64 seq, u32 nr, s64 *ret);
+s64 sf_ipc_result(u32 nr, const u64 a[6], s64 ret);
+s64 sf_ipc_follows(const struct sf_call *, u32 nr, const u64 a[6], const struct sf_result *);
+
 /* join.c: the descriptors of a program that goes on alone, for a site that comes back */
 s64 sf_pair_give(void);
 s64 sf_pair_take(void);

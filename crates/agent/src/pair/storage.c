@@ -360,6 +360,7 @@ void sf_pair_private(u32 nr, u64 a[6])
 void sf_pair_before(u32 nr, const u64 a[6])
 {
 	old.has_head = old.has_tail = 0;
+	sf_ipc_before(nr, a);
 	if (is_write(nr) && kind_of_storage(a[0]) == F_PROTECTED) {
 		u64 n = write_bytes(nr, a), end;
 		old.off = place_of(nr, a);
@@ -1281,11 +1282,11 @@ static int asks_of_names(u32 nr, const u64 a[6])
 	return len > 0 && len < (s64)sizeof name && is_protected_name(at ? (s32)a[0] : -100, name, (u64)len);
 }
 
-/* Calls that both sites make on files, or ask about them, and the program's pipes (crew.c); and kill(2): whoever is killed has no
- * turn then. */
+/* Calls that both sites make on files, or ask about them, the program's pipes (crew.c), and what it has of System V (ipc.c); and
+ * kill(2): whoever is killed has no turn then. */
 int sf_takes_turns(u32 nr, const u64 a[6])
 {
-	return asks_of_names(nr, a) || nr == NR_kill || is_open(nr) ||
+	return asks_of_names(nr, a) || nr == NR_kill || is_open(nr) || sf_ipc_changes(nr, a) ||
 	       ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) || is_both_fd(nr, a) ||
 	       (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
 }
@@ -1364,18 +1365,22 @@ static int follow_copy(u32 nr, const u64 a[6], s64 ret, const struct sf_note *n)
 	return 1;
 }
 
-/* Segments of System V: this site has its own. */
-static int follow_segment(struct sf_event *e, u32 nr, const u64 a[6], s64 ret)
+/* Segments, semaphores and queues of System V: this site has its own. */
+static int follow_ipc(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
 {
-	if (nr == NR_shmctl && ret == 0 && ((u32)a[1] == 0 /* IPC_RMID */ || (u32)a[1] == 1 /* IPC_SET */))
-		sys3(NR_shmctl, sf_segment_own((s32)a[0]), (u32)a[1], a[2]);
-	if (nr != NR_shmget || ret < 0 || !sf_segment_made(a))
+	s64 own = r->ret;
+	if (sf_ipc_kind(nr) != SF_IPC_SEGMENT) {
+		own = sf_ipc_follows(c, nr, a, r);
+		return own == r->ret || may_end_so(e, nr, own, r->ret, ~0ull);
+	}
+	if (nr == NR_shmctl && own == 0 && ((u32)a[1] == 0 /* IPC_RMID */ || (u32)a[1] == 1 /* IPC_SET */))
+		sys3(NR_shmctl, sf_ipc_own(SF_IPC_SEGMENT, (s32)a[0]), (u32)a[1], a[2]);
+	if (nr != NR_shmget || own < 0 || !sf_segment_made(a))
 		return 1;
-	const s64 own = sf_segment_make(a);
-	if (own < 0)
-		return may_end_so(e, nr, own, ret, ~0ull);
-	sf_segment_numbered((s32)ret, (s32)own);
-	return 1;
+	own = sf_segment_make(a);
+	if (own >= 0 && !sf_ipc_numbered(SF_IPC_SEGMENT, (s32)r->ret, (s32)own))
+		own = -ENOSPC;
+	return own >= 0 || may_end_so(e, nr, own, r->ret, ~0ull);
 }
 
 int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
@@ -1415,7 +1420,7 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 				return 0;
 		if (nr == NR_getdents64 && !follow_names(e, nr, a, r))
 			return 0;
-		if (unlikely(nr == NR_shmget || nr == NR_shmctl) && !follow_segment(e, nr, a, r->ret))
+		if (unlikely(sf_ipc_kind(nr) >= 0) && !follow_ipc(e, c, nr, a, r))
 			return 0;
 	}
 	sf_scatter(r, c, a, r->ret);

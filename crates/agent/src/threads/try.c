@@ -34,12 +34,13 @@ enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES };
 static struct {
 	enum undo undo;
 	u64 deadline, retry;
+	u64 alone; /* of a process without threads, whose call is made again: its deadline (ipc.c) */
 	s64 none;      /* the result that means: it would have waited */
 	s64 none_too;
 	u32 cuts, part; /* it moves at most so much, and the rest later */
 	u64 saved_n;
 	s64 zero[2];
-	u8 saved[16384], ops[512];
+	u8 saved[16384], ops[512 * 6]; /* above SEMOPM, of struct sembuf */
 } q;
 
 static u64 limit_of(u64 at, u64 unit)
@@ -53,7 +54,7 @@ static u64 limit_of(u64 at, u64 unit)
 /* 1: the call's time is over, or it has none. `left`: nanoseconds, if it has a limit. */
 static int is_over(int limited, u64 left)
 {
-	u64 before = sf_thread_now()->deadline, now = sf_now();
+	u64 before = app.threads ? sf_thread_now()->deadline : q.alone, now = sf_now();
 	q.deadline = before ? before : limited ? now + left : 0;
 	return limited && q.deadline <= now;
 }
@@ -158,15 +159,14 @@ static enum sf_try semaphores(u64 call[7], u64 limit)
 	u64 n = call[3];
 	if (n > sizeof q.ops / 6 || sf_user_bytes(q.ops, call[2], n * 6) < 0)
 		return SF_TRY_GO;
-	if (is_over(limit != 0, limit_of(limit, 1)))
-		return SF_TRY_GO;
+	const int over = is_over(limit != 0, limit_of(limit, 1));
 	for (u64 i = 0; i < n; i++) {
 		if (op[3 * i + 2] & 04000)
 			return SF_TRY_GO;
 		op[3 * i + 2] |= 04000;
 	}
 	call[2] = (u64)q.ops;
-	return retries(-EAGAIN, -EAGAIN);
+	return over ? SF_TRY_GO : retries(-EAGAIN, -EAGAIN); /* EAGAIN is what semtimedop(2) says then as well */
 }
 
 /* A wait for a word of several processes. The kernel compares it, and nobody waits there: whoever wakes may find none, so
@@ -404,6 +404,14 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 int sf_try_cut(void)
 {
 	return (int)q.part;
+}
+
+/* It is made again at once: its time goes on. 0: it begins. */
+void sf_try_on(u64 deadline)
+{
+	if (app.threads)
+		sf_thread_now()->deadline = deadline;
+	q.alone = deadline;
 }
 
 /* How long the one that is parked waits. */

@@ -43,6 +43,25 @@ fn is_at_a_place(strand: &Strand, seq: u64) -> bool {
     })
 }
 
+/// What the program has made of System V, of which each site has its own (ipc.c).
+fn of_system_v(name: &str, own: i64) -> Option<String> {
+    let made = match name {
+        "shmget" => "a segment",
+        "semget" => "a set of semaphores",
+        "msgget" => "a queue",
+        "semop" | "semtimedop" | "semctl" | "msgsnd" | "msgrcv" | "msgctl" => {
+            return Some(format!(
+                "{name} of System V did on A what it did not on B: their kernels hold something else, and nobody can say which is right"
+            ));
+        }
+        _ => return None,
+    };
+    let error = std::io::Error::from_raw_os_error(i32::try_from(-own).unwrap_or(0));
+    Some(format!(
+        "the program has made {made} of System V, and B cannot have one by that key ({error}): see ipcs(1) there"
+    ))
+}
+
 impl Pair<'_> {
     pub(super) fn decide(&mut self, strand: &Strand, question: Question) -> Result<(), PairError> {
         match question {
@@ -66,7 +85,9 @@ impl Pair<'_> {
                     .lock()
                     .expect("no panic under it")
                     .at(strand.table, fd)
-                    .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
+                    .map(|at| at.path.clone())
+                    .or_else(|| strand.site.named_path(seq))
+                    .map_or_else(String::new, |path| format!(" ({})", path.display()));
                 if theirs >= 0
                     && let Some(error) = failure(own)
                 {
@@ -74,12 +95,8 @@ impl Pair<'_> {
                         "its disk has failed: at event {seq} {name}{file} gave an error: {error}"
                     )));
                 }
-                if name == "shmget" {
-                    let errno = i32::try_from(-own).unwrap_or(0);
-                    let error = std::io::Error::from_raw_os_error(errno);
-                    return Err(PairError::Stopped(format!(
-                        "at event {seq} the program has made a segment of System V, and B cannot have one by that key ({error}): see ipcs(1) there"
-                    )));
+                if let Some(why) = of_system_v(name, own) {
+                    return Err(PairError::Stopped(format!("at event {seq} {why}")));
                 }
                 let what = match name {
                     "getdents64" => format!("listed {theirs} names on A and {own} on B, or others"),

@@ -160,6 +160,9 @@ fn a_ledger_that_is_damaged_or_of_other_files_keeps_the_pair_from_starting() {
         "{}",
         ends.said()
     );
+    let changed = "if you have changed them while the pair was stopped";
+    assert!(ends.said().contains(changed), "{}", ends.said());
+    assert!(!ends.said().contains("--right"), "{}", ends.said());
     for dir in [&dir, &known.seed.with_file_name("")] {
         fs::remove_dir_all(dir).expect("clean");
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::sites::*;
 
@@ -96,6 +96,42 @@ fn a_name_or_a_fact_that_one_site_alone_has_stops_the_program() {
                 || (matches!(name, "more" | "less" | "another") && ends.said().contains("gave"));
             assert!(found, "{name} on {struck}: {}", ends.said());
         });
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// Who is told that something ended differently has to find it.
+#[test]
+fn a_call_that_ends_otherwise_on_one_site_is_told_with_its_path() {
+    let dir = with_table("names-path");
+    let site = Site {
+        command: ["/bin/sh", "-c", "mkdir /dev/shm/made"]
+            .map(String::from)
+            .to_vec(),
+        ..sqlite_site(&dir)
+    };
+    for is_there in [false, true] {
+        let address = format!("127.0.0.1:{}", free_port());
+        let b = start(&site, "secondary", &["--listen", &address]);
+        let host = format!("/proc/{}/root", b.id());
+        let deadline = std::time::Instant::now() + LIMIT;
+        while !Path::new(&format!("{host}/mnt/ledger")).exists() {
+            assert!(std::time::Instant::now() < deadline, "it does not start");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        if is_there {
+            fs::create_dir(format!("{host}/dev/shm/made")).expect("a directory");
+        }
+        let a = start(&site, "primary", &["--peer", &address]);
+        let ends = Both::with(a, b).end();
+        let said = ends.said();
+        if is_there {
+            assert_eq!(ends.codes(), [Some(122); 2], "{said}");
+            let line = "mkdir (/dev/shm/made) gave 0 on A and -17 on B";
+            assert!(said.contains(line), "{said}");
+        } else {
+            assert_eq!(ends.codes(), [Some(0); 2], "{said}");
+        }
     }
     fs::remove_dir_all(dir).expect("clean");
 }

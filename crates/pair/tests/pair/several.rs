@@ -383,3 +383,26 @@ fn what_a_child_has_and_nobody_can_make_is_refused_by_name_and_nothing_is_left()
     assert_eq!(status, Some(0), "{told}");
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// Whoever joins begins as the first process.
+#[test]
+fn a_program_that_has_put_itself_into_the_background_is_not_joined_and_it_is_said_why() {
+    let (dir, site) = shell(
+        "several-daemon",
+        "(while :; do :; sleep 0.1; done) & exit 0",
+    );
+    let witness = Witness::new("several-daemon");
+    let said = witness.flags(2000);
+    let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
+    let to = flags(&said, &["--peer", &door]);
+    let c = Told::start(&site, "join", &to, &witness.0, "c");
+    let (status, told) = c.end();
+    assert_eq!(status, Some(121), "{told}");
+    assert!(told.contains("put itself into the background"), "{told}");
+    assert!(a.child.try_wait().expect("a child").is_none(), "it goes on");
+    // The signal goes to what is left of the program.
+    steadfast_sys::child::kill(a.child.id().cast_signed(), libc::SIGTERM);
+    let (status, told) = a.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}

@@ -39,7 +39,7 @@ fn bare(site: &Site) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// Processes of this site's program, its launcher's children and all below.
+/// Processes of this site's program: its launcher's children and all below, without the launcher's helpers.
 pub(crate) fn program(launcher: &Child) -> Vec<u32> {
     fn below(pid: u32, into: &mut Vec<u32>) {
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -62,6 +62,9 @@ pub(crate) fn program(launcher: &Child) -> Vec<u32> {
             below(child, &mut all);
         }
     }
+    let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = exe(launcher.id());
+    all.retain(|pid| own.is_none() || exe(*pid) != own);
     all
 }
 
@@ -418,5 +421,45 @@ fn a_wrong_claim_of_a_child_stops_both_before_anything_leaves() {
     let ends = both.end();
     assert_eq!(ends.codes(), [Some(122), Some(122)], "{}", ends.said());
     assert_eq!(String::from_utf8_lossy(&ends.a.stdout), "");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// A process with a session of its own, as PostgreSQL's have, is in no group of the site's.
+const APART: &str = "setsid sleep 1000 & while read q; do echo $q; done";
+
+#[test]
+fn what_ends_a_site_s_process_group_leaves_none_of_its_program() {
+    let dir = with_table("tree-group");
+    let site = shell(&dir, APART);
+    side_by_side(&["TERM", "KILL"], |signal| {
+        let address = format!("127.0.0.1:{}", free_port());
+        let own_group = |command: &mut Command| {
+            std::os::unix::process::CommandExt::process_group(command, 0);
+        };
+        let b = start_as(&site, "secondary", &["--listen", &address], own_group);
+        let a = start_as(&site, "primary", &["--peer", &address], own_group);
+        let mut both = Both::with(a, b);
+        assert_eq!(both.ask("begun"), "begun");
+        let of = |child: &Child| {
+            until(|| {
+                let all = program(child);
+                // It has its name while the launcher still traces it.
+                let sleep = named(&all, "sleep")?;
+                let about = fs::read_to_string(format!("/proc/{sleep}/status")).ok()?;
+                about.contains("TracerPid:\t0").then_some(all)
+            })
+        };
+        let all = [of(&both.a), of(&both.b)].concat();
+        let groups = [&both.a, &both.b].map(|child| format!("-{}", child.id()));
+        let mut kill = Command::new("kill");
+        let killed = kill.args(["-s", signal, "--"]).args(&groups).status();
+        assert!(killed.expect("kill").success());
+        let has_ended = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        until(|| all.iter().all(has_ended).then_some(()));
+        both.wait();
+    });
     fs::remove_dir_all(dir).expect("clean");
 }

@@ -41,6 +41,8 @@ const ORDER: Duration = Duration::from_secs(10);
 /// struct sf_held_area and its parts (abi.h).
 pub(super) const AREA: usize = abi::OFF_PAYLOAD;
 const AREA_END: usize = AREA + 8;
+const SUM: usize = 4144;
+const REGISTERS_SUM: usize = SUM + 8;
 pub(super) const HELD: usize = 4160;
 pub(super) const HELD_BYTES: usize = 256;
 const HELD_MAX: usize = 1024;
@@ -70,6 +72,31 @@ pub struct Given {
     pub registers: Vec<u8>,
     /// Memory that it has in common with other processes.
     pub attached: Vec<Attached>,
+}
+
+/// CRC32C as the agent has it (join.c, `sum_of`): neither its start value nor its result is inverted.
+fn crc(sum: u64, bytes: &[u8]) -> u64 {
+    let sum = u32::try_from(sum).expect("32 bits");
+    u64::from(!crc32c::crc32c_append(!sum, bytes))
+}
+
+fn sum_of_area(area: &[u8]) -> u64 {
+    crc(crc(0, &area[..SUM]), &area[REGISTERS_SUM..])
+}
+
+fn word(area: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(area[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// What an agent says that does not find a list as it was sealed.
+pub(super) fn damaged(answer: i64) -> Option<String> {
+    (answer == -i64::from(libc::EBADMSG)).then(|| "the list of it is damaged".into())
+}
+
+/// Survivor: the joiner's agent finds a list of descriptors as it is now, or makes none of them.
+pub(super) fn seal(area: &mut [u8]) {
+    let sum = sum_of_area(area);
+    area[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Pages that were handed on.
@@ -334,10 +361,15 @@ impl Site {
         }
         let mut descriptors = vec![0; end];
         self.group().memory.read(AREA, &mut descriptors);
-        self.add_polled(&mut descriptors)
-            .map_err(|error| format!("what it polls cannot be read: {error}"))?;
         let mut registers = vec![0; TRANSFER_BYTES];
         self.group().memory.read(abi::OFF_TRANSFER, &mut registers);
+        if word(&descriptors, SUM) != sum_of_area(&descriptors)
+            || word(&descriptors, REGISTERS_SUM) != crc(0, &registers)
+        {
+            return Err("the list of its descriptors, or its registers, are damaged".into());
+        }
+        self.add_polled(&mut descriptors)
+            .map_err(|error| format!("what it polls cannot be read: {error}"))?;
         Ok(Given {
             event: self.group().get64(at!(own 0, again)),
             number: self.program_number(),
@@ -534,7 +566,9 @@ impl Site {
             )),
             Some(error) => Err(format!(
                 "its process cannot {what}: {}",
-                io::Error::from_raw_os_error(i32::try_from(-error).unwrap_or(0))
+                damaged(error).unwrap_or_else(|| {
+                    io::Error::from_raw_os_error(i32::try_from(-error).unwrap_or(0)).to_string()
+                })
             )),
             None => Err(format!("its process does not answer (to {what})")),
         }
@@ -695,6 +729,18 @@ m=mmap.mmap(f.fileno(),8192,flags=mmap.MAP_PRIVATE); m[0]=7; f.truncate(4096); p
         drop(child.stdin.take());
         child.wait().expect("a child");
         std::fs::remove_file(&path).expect("clean");
+    }
+
+    #[test]
+    fn a_bit_of_a_list_that_was_sealed_is_found() {
+        let mut area = vec![7; AREA_BYTES + 64];
+        seal(&mut area);
+        assert_eq!(word(&area, SUM), sum_of_area(&area));
+        for at in [0, SUM - 1, REGISTERS_SUM, HELD, AREA_BYTES + 63] {
+            area[at] ^= 8;
+            assert_ne!(word(&area, SUM), sum_of_area(&area), "{at}");
+            area[at] ^= 8;
+        }
     }
 
     #[test]

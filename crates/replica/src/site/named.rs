@@ -29,7 +29,7 @@ const MADE_N: usize = 8;
 const MADE: usize = 16;
 const MADE_MAX: usize = 256;
 const NUMBERS: usize = 12_312;
-const NUMBERS_MAX: usize = 64;
+const NUMBERS_MAX: usize = 128;
 /// Where shm_open(3) has its files.
 const SHM: &str = "/dev/shm";
 const PAGE: usize = 4096;

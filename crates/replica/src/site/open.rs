@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use steadfast_sys::{descriptor, unix_diag};
 
-use super::join::{AREA_BYTES, HELD, HELD_BYTES};
+use super::join::{AREA_BYTES, HELD, HELD_BYTES, seal};
 use super::step::{half, word};
 
 /// Classes of descriptors (storage.h).
@@ -200,6 +200,7 @@ impl Pool {
         set(&mut self.area, 0, &self.n.to_le_bytes());
         let end = self.area.len() as u64;
         set(&mut self.area, END, &end.to_le_bytes());
+        seal(&mut self.area);
         self.area
     }
 }
@@ -282,10 +283,11 @@ pub fn sort_out(lists: &mut [List<'_>]) -> Result<Vec<u8>, String> {
             set(lists[entry.list].area, entry.at + AS, &fd.to_le_bytes());
         }
     }
-    if pool.n > 0 {
-        for list in lists {
+    for list in lists {
+        if pool.n > 0 {
             set(list.area, POOL, &from.to_le_bytes());
         }
+        seal(list.area);
     }
     Ok(pool.finished())
 }

@@ -47,7 +47,7 @@ const BIRTH: Duration = Duration::from_secs(20);
 const STOP: Duration = Duration::from_secs(5);
 
 /// What processes of one site have in common (abi.h, `SF_TREE_BYTES`).
-const TREE_BYTES: usize = 16_384;
+const TREE_BYTES: usize = 20_480;
 
 /// Where processes of one site take turns (storage.c, `sf_pair_turn`).
 pub(super) fn turns() -> std::io::Result<Arc<Shared>> {

@@ -25,7 +25,7 @@ use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, procfs};
 
-use super::join::{AREA, Pages, is_zero, weighed};
+use super::join::{AREA, Pages, damaged, is_zero, weighed};
 use super::named::{Segment, Segments, Source, Way};
 use super::open::name_in;
 use super::{Body, Site};
@@ -277,7 +277,7 @@ impl Site {
             Some(0) => Ok(()),
             Some(refused) => Err(format!(
                 "what its processes have in common cannot be made: {}",
-                name_in(area, -1000 - refused)
+                damaged(refused).unwrap_or_else(|| name_in(area, -1000 - refused))
             )),
             None => Err("its process does not answer".into()),
         }
