@@ -294,6 +294,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_wait.c"),
         row("threads_parked.c"),
         row("threads_limits.c"),
+        row("threads_sendfile.c").replicas(&[1, 2, 3]),
+        row("threads_sendfile.c").args("processes", &["processes"]).replicas(&[1, 2]),
         row("threads_signal.c"),
         row("threads_blocked.c").replicas(&[1, 2, 3]),
         row("threads_compute.c").replicas(&[1, 2, 3]),

@@ -374,6 +374,10 @@ static void rest_of_call(struct sf_regs *r, u32 nr, u64 moved)
 			sf_message_again(a[1]);
 		return;
 	}
+	if (nr == NR_sendfile) { /* the kernel has moved the offset on */
+		r->r10 -= moved;
+		return;
+	}
 	r->rsi += moved;
 	r->rdx -= moved;
 	if (nr == NR_pwrite64)

@@ -30,6 +30,7 @@ const u8 sf_waits[512] = {
 	[NR_pwrite64] = AGAIN,
 	[NR_readv] = AGAIN,
 	[NR_writev] = AGAIN,
+	[NR_sendfile] = AGAIN,
 	[NR_connect] = AGAIN,
 	[NR_accept] = AGAIN,
 	[NR_sendto] = AGAIN,
@@ -269,6 +270,7 @@ static int would_wait(u32 nr, const u64 a[6])
 	case NR_recvmsg: return is_blocked(a[0], POLLIN, a[2]);
 	case NR_write: return a[2] && is_blocked(a[0], POLLOUT, 0);
 	case NR_writev: return is_blocked(a[0], POLLOUT, 0);
+	case NR_sendfile: return a[3] && is_blocked(a[0], POLLOUT, 0);
 	case NR_sendto: return is_blocked(a[0], POLLOUT, a[3]);
 	case NR_sendmsg: return is_blocked(a[0], POLLOUT, a[2]);
 	case NR_wait4: return !(a[2] & WNOHANG) && no_child_is_over(nr, a);

@@ -725,13 +725,14 @@ static int sends_thread(u32 nr)
 	case 1:
 	case 18:
 	case 20:
+	case 40:
 	case 42:
 	case 44:
 	case 46:
 	case 242:
 	case 296:
 	case 307:
-	case 328: return 1; /* write, pwrite64, writev, connect, sendto, sendmsg, mq_timedsend, pwritev, sendmmsg, pwritev2 */
+	case 328: return 1; /* write, pwrite64, writev, sendfile, connect, sendto, sendmsg, mq_timedsend, pwritev, sendmmsg, pwritev2 */
 	}
 	return 0;
 }

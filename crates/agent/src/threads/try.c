@@ -5,6 +5,7 @@
  * what would wait is parked. Nothing has happened then: the call is made again as a new event.
  *
  *   read, accept, recv, write, send ...   poll(2) first; what is sent to a pipe or a stream moves in parts
+ *   sendfile                              as a write, in parts of which the socket has room for one
  *   poll, select, epoll_wait              with no time; what they have stored is put back
  *   nanosleep, clock_nanosleep            the agent's clock
  *   connect                               without waiting; then as a write
@@ -13,7 +14,7 @@
  *   futex, on a word of several processes without waiting, and again every few milliseconds: as if woken
  *   pause, sigsuspend                     parked until a signal
  *
- * Not covered: opening a FIFO, ioctl(2) that wait, getrandom before the kernel has any, several
+ * Not covered: opening a FIFO, ioctl(2) that wait, splice(2), getrandom before the kernel has any, several
  * processes that take from one blocking descriptor, messages of many parts to a full pipe: these stop
  * all threads while they wait. SO_RCVTIMEO and SO_SNDTIMEO are not looked at while a thread is parked.
  */
@@ -118,6 +119,28 @@ static enum sf_try ready(u32 nr, u64 call[7], int sends)
 		return q.cuts ? SF_TRY_CHECK : SF_TRY_GO;
 	}
 	return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
+}
+
+/* sendfile(2) has no flag for not waiting, and to set the file's own would reach others that have it. A stream that can be written to
+ * has room for a third of its buffer (tcp_poll; unix_poll: three quarters), which also counts what the kernel keeps beside the bytes. */
+static enum sf_try sends_file(u64 call[7])
+{
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)call[1], POLLOUT, 0 };
+	u32 room = 0, bytes = sizeof room;
+	if (sys3(NR_poll, &p, 1, 0) == 0)
+		return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
+	if (socket_type(call[1]) != 1 /* SOCK_STREAM */ || nonblocking(call[1]) ||
+	    sf_sys(NR_getsockopt, call[1], 1 /* SOL_SOCKET */, 7 /* SO_SNDBUF */, (u64)&room, (u64)&bytes, 0) < 0)
+		return SF_TRY_GO; /* a pipe takes what it has room for */
+	room = room / 8 < PIPE_PART ? PIPE_PART : room / 8 & ~(PIPE_PART - 1);
+	if (call[4] <= room)
+		return SF_TRY_GO;
+	call[4] = room;
+	q.cuts = 1;
+	return SF_TRY_CHECK;
 }
 
 static int save(u64 at, u64 n)
@@ -310,6 +333,7 @@ static enum sf_try waits_for_descriptor(u32 nr, u64 call[7])
 	case NR_sendmmsg:
 	case NR_pwritev2:
 	case NR_mq_timedsend: return ready(nr, call, 1);
+	case NR_sendfile: return sends_file(call);
 	case NR_poll:
 	case NR_ppoll:
 		if (!save(call[1], (u64)(u32)call[2] * 8))
@@ -371,7 +395,7 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 	u64 from = 0;
 	u32 info;
 	int none = r == q.none || r == q.none_too;
-	q.part = q.cuts && r > 0 && (u64)r < a[2];
+	q.part = q.cuts && r > 0 && (u64)r < a[nr == NR_sendfile ? 3 : 2];
 	switch (q.undo) {
 	case POLLS:
 		if (none)
@@ -394,7 +418,6 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 	}
 	if (!none)
 		return r;
-	(void)nr;
 	/* The kernel has acted, and nothing has come of it: no leader has to know. */
 	me.made = 0;
 	store(&G->slot[0].made, 0);
