@@ -1045,6 +1045,16 @@ static int is_code_elsewhere(const struct sf_shared_file *f, u64 prot)
 	return 0;
 }
 
+/* One replica alone, and processes of its tree share this file: so does this one. */
+static int is_of_others_alone(struct sf_shared_file *f)
+{
+	if (!sf_alone() || (G->options & SF_O_PAIR) || sf_rpc(SF_RPC_OTHERS, f->dev, f->ino, 0, 0, 0) != SF_OTHERS_IN_TURNS)
+		return 0;
+	f->flags = SF_M_KNOWN | SF_M_SEGMENT;
+	f->hold = -1;
+	return 1;
+}
+
 /* Leader: what kind of file is this, and may it be written? The kernel answers by mapping it. */
 static s64 map_first(const u64 a[6])
 {
@@ -1063,7 +1073,7 @@ static s64 map_first(const u64 a[6])
 		found.size = (u64)st.size;
 		if (is_code_elsewhere(&found, a[2]))
 			return -EACCES;
-		if (!(a[2] & PROT_EXEC) && sf_segment_asks(a, &found, &m.flags))
+		if (!(a[2] & PROT_EXEC) && (sf_segment_asks(a, &found, &m.flags) || is_of_others_alone(&found)))
 			return map_segment(a, 0, &found);
 	}
 	u64 ref = place_shared(len);
@@ -1531,7 +1541,7 @@ int sf_shared_own(void)
 int sf_shared_may_join(const void **table, u32 *bytes, int own, s64 *why)
 {
 	u32 n = 0;
-	for (u32 i = 0; i < app.maps && (own || !sf_alone()); i++) {
+	for (u32 i = 0; i < app.maps; i++) {
 		const struct sf_map *m = &app.map[i];
 		if (!m->ref || (m->flags & SF_M_COMMON) || named(by_name, n, m) || (own && !(m->flags & SF_M_OWN)))
 			continue;
@@ -1540,10 +1550,8 @@ int sf_shared_may_join(const void **table, u32 *bytes, int own, s64 *why)
 		int r = m->hold < 0
 				? 0
 				: sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD);
-		if (r == SF_SEGMENT_NAMELESS)
-			continue;
-		if (own && r != 1)
-			continue;
+		if (r == SF_SEGMENT_NAMELESS || (own && r != 1) || (sf_alone() && !own))
+			continue; /* one replica alone shares the file itself with its copies */
 		*why = SF_REFUSED_FILE(m->hold, r < 0 ? -r : 0);
 		if (r < 0 || (r == 0 && (G->options & SF_O_PAIR)))
 			return 0;

@@ -266,7 +266,8 @@ fn fio_finds_what_it_has_written_while_pages_of_one_disk_are_struck() {
                 flip(&file, (flips * 37 % 128) * PAGE + 11 * (flips % 300));
                 flips += 1;
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            // A page's turn comes again after 2.5 s: not within the three repairs that one read may take.
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
         let ends = both.end();
         let said = ends.said();

@@ -257,10 +257,11 @@ impl<'a> Search<'a> {
                     return None;
                 }
                 let insn = decoder.decode();
+                let breaks = ends_a_check(&insn, code.get(here + insn.len()..)?);
                 let alone = states.get_mut(here..here + insn.len())?;
                 if insn.code() == Code::INVALID
                     || alone.iter().any(|state| *state != State::Free)
-                    || !is_user_code(&insn)
+                    || !(breaks || is_user_code(&insn))
                 {
                     return None;
                 }
@@ -274,13 +275,21 @@ impl<'a> Search<'a> {
                 ) {
                     work.push(insn.near_branch_target());
                 }
-                if is_terminator(&insn) || insn.code() == Code::Int3 {
+                if breaks || is_terminator(&insn) {
                     break;
                 }
             }
         }
         Some(())
     }
+}
+
+/// `int3`, as Clang ends a check that has failed (`int3; ud2`), or padding behind a call that does not return.
+fn ends_a_check(insn: &Instruction, behind: &[u8]) -> bool {
+    insn.code() == Code::Int3
+        && (insn.next_ip().is_multiple_of(16)
+            || behind.starts_with(&[0x0F, 0x0B])
+            || behind.starts_with(&[0xCC]))
 }
 
 /// How far before an instruction its function may begin.
@@ -325,7 +334,5 @@ fn is_user_code(insn: &Instruction) -> bool {
         || insn.is_jmp_far_indirect()
         || insn.is_call_far_indirect();
     let site = site_of(insn, true).is_some();
-    // A check that has failed ends so (`int3; ud2`).
-    let breaks = insn.code() == Code::Int3;
-    (plain || site || breaks) && !far && (!insn.is_privileged() || insn.mnemonic() == Mnemonic::Hlt)
+    (plain || site) && !far && (!insn.is_privileged() || insn.mnemonic() == Mnemonic::Hlt)
 }
