@@ -122,6 +122,7 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
     })
     .chain(by_name())
     .chain(in_views())
+    .chain(in_memory_objects())
     .chain(killed_leaders())
     .chain(among_threads())
     .collect()
@@ -198,6 +199,26 @@ pub(super) fn in_views() -> impl Iterator<Item = Trial> {
             after,
         }
         .trial(shares_a_file)
+    })
+}
+
+/// A memory object that was handed on: its value, which two programs compute with in turn, as it is about to be used.
+pub(super) fn in_memory_objects() -> impl Iterator<Item = Trial> {
+    [
+        ("of_2", 2, "1", After::Detected),
+        ("of_3", 3, "2", After::Corrected),
+        ("of_leader_of_3", 3, "leader", After::Corrected),
+    ]
+    .into_iter()
+    .map(|(name, replicas, replica, after)| {
+        Fault {
+            name: format!("sharing_an_object_{name}"),
+            replicas,
+            stop: false,
+            flip: format!("replica={replica} at=memory_objects!ask n=1 mem=[rdi+64] bit=5"),
+            after,
+        }
+        .trial(shares_memory_objects)
     })
 }
 

@@ -152,6 +152,10 @@ pub(super) fn shares_a_file() -> Result<Target, String> {
     Target::guest("shared_views.c", &[])
 }
 
+pub(super) fn shares_memory_objects() -> Result<Target, String> {
+    Target::guest("memory_objects.c", &[])
+}
+
 pub(super) fn shares_memory_among_threads() -> Result<Target, String> {
     Target::guest("shared_threads.c", &[])
 }

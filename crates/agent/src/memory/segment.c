@@ -14,7 +14,8 @@
  * In a pair each site has the file itself, made and mapped by its own processes. So it is with segments of System V that the
  * program makes: each site has its own, and the program knows it by one number at both.
  *
- * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file.
+ * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file; memory objects
+ * that sendmmsg(2) hands on, or a second control message.
  * See shm_overview(7), tmpfs(5); crates/replica/src/segments.rs.
  */
 #include "agent.h"
@@ -43,7 +44,6 @@ static int is_tmpfs(u64 fd)
 	return sys2(NR_fstatfs, fd, f) == 0 && (u32)f[0] == TMPFS;
 }
 
-#define HANDED_MAX 253u /* SCM_MAX_FD, unix(7) */
 enum { A_FILE, A_MEMORY_OBJECT, HANDED_ON }; /* what the launcher is told of one */
 
 /* Leader, and both sites of a pair: a file has been opened. One that did not exist is the program's own. A memory object
@@ -68,9 +68,9 @@ void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 /* Leader, before a message is sent: memory objects in it are for other processes as well. */
 void sf_segment_handed(u64 msg)
 {
-	static s32 fd[HANDED_MAX];
+	static s32 fd[SF_RIGHTS_MAX];
 	u64 st[18];
-	for (u32 n = sf_message_rights(msg, fd, HANDED_MAX); n--;)
+	for (u32 n = sf_message_rights(msg, fd, SF_RIGHTS_MAX); n--;)
 		if (is_tmpfs((u32)fd[n]) && sys2(NR_fstat, fd[n], st) == 0)
 			sf_rpc(SF_RPC_MADE, st[0], st[1], HANDED_ON, 0, 0);
 }

@@ -75,8 +75,6 @@
 #define S_IFCHR 0020000
 #define SIGBUS 7
 
-#define HANDED_MAX 253u /* SCM_MAX_FD, unix(7) */
-
 /* Pages that one event carries. 256 pages take about 0.3 ms to digest and as long to write:
  * far above the microsecond that a rendezvous costs, far below what anybody waits for. */
 #define BATCH 256u
@@ -682,20 +680,21 @@ int sf_shared_fault(const struct sf_regs *r)
 
 /* Leader: a wait without a limit for a word that another program of the tree stores to in its own view of the file, where nobody
  * here sees it. Only a wake by a thread of this process would end it, and that is not what such a word is for. Processes that
- * have turns see each other's. */
+ * take turns with the file see each other's. */
 int sf_shared_waits_in_vain(const u64 a[6])
 {
 	const u32 op = (u32)a[1] & FUTEX_CMD;
 	u32 v;
-	if ((a[1] & FUTEX_PRIVATE) || app.domain || a[3] ||
-	    (op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET && op != FUTEX_LOCK_PI && op != FUTEX_LOCK_PI2))
+	if ((a[1] & FUTEX_PRIVATE) || a[3] || (op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET && op != FUTEX_LOCK_PI && op != FUTEX_LOCK_PI2))
 		return 0;
 	if (sf_user_bytes(&v, a[0], sizeof v) < 0 || ((op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET) && v != (u32)a[2]))
 		return 0; /* it does not wait */
 	for (u32 i = 0; i < app.maps; i++) {
 		const struct sf_map *m = &app.map[i];
-		if (m->start <= a[0] && a[0] < m->end && m->ref && !(m->flags & (SF_M_SEGMENT | SF_M_ZERO)))
-			return sf_rpc(SF_RPC_OTHERS, m->dev, m->ino, 0, 0, 0) > 0;
+		if (a[0] < m->start || m->end <= a[0] || !m->ref || (m->flags & (SF_M_SEGMENT | SF_M_ZERO | SF_M_COMMON)))
+			continue;
+		const s64 others = sf_rpc(SF_RPC_OTHERS, m->dev, m->ino, 0, 0, 0);
+		return others == 1 || (others == SF_OTHERS_IN_TURNS && !app.domain);
 	}
 	return 0;
 }
@@ -830,11 +829,11 @@ static int is_mapped_again(u32 nr, const u64 a[6])
 /* ... or is handed on to another process. */
 static int is_handed_on(u32 nr, const u64 a[6])
 {
-	static s32 fd[HANDED_MAX];
+	static s32 fd[SF_RIGHTS_MAX];
 	struct stat st;
 	if (nr != NR_sendmsg || !sf_shared_own())
 		return 0;
-	for (u32 n = sf_message_rights(a[1], fd, HANDED_MAX); n--;)
+	for (u32 n = sf_message_rights(a[1], fd, SF_RIGHTS_MAX); n--;)
 		if (stat_of((u32)fd[n], &st) == 0 && is_own_view(&st, 0, ~0ull))
 			return 1;
 	return 0;
