@@ -9,9 +9,12 @@ use crate::abi::standstill;
 use crate::group::at;
 use crate::job_control;
 
-/// How long a signal that ends the program may wait for an event: default actions are promised
-/// within 100 ms.
+/// How long a program computes on after a signal that ends it, until an event comes: default actions are promised within 100 ms.
+/// Time in which it gets no processor is not its own.
 const LAST_EVENT: Duration = Duration::from_millis(60);
+/// The same of one that shares memory: in the middle of its turn it would leave the others something that nobody has agreed on, and
+/// it is held up for an event twenty times within this (alignment.rs).
+const LAST_TURN: Duration = Duration::from_secs(2);
 /// A SIGCONT that was sent before job control answered is heard within this: some turns of a busy
 /// core. A stop sent to us alone waits as long.
 const AFTERTHOUGHT: Duration = Duration::from_millis(30);
@@ -153,8 +156,8 @@ impl Supervisor<'_> {
         self.beat();
     }
 
-    /// A program with stores to a shared mapping dies at its next event, where they can be agreed
-    /// on. One that comes to none in time dies where it is: the leader does so at the second signal.
+    /// A program with stores to a shared mapping, or memory that it shares with other processes, dies at its next event, where they
+    /// can be agreed on. One that comes to none in time dies where it is: the leader does so at the second signal.
     pub(super) fn hasten_death(&mut self) -> Duration {
         let signal = self
             .group
@@ -165,13 +168,21 @@ impl Supervisor<'_> {
             self.dying = None;
             return Duration::MAX;
         }
-        let since = *self.dying.get_or_insert_with(Instant::now);
-        if let Some(left) = LAST_EVENT.checked_sub(since.elapsed()) {
-            return left.max(Duration::from_millis(1));
+        let leader = self.replicas[0].pid;
+        let burned = procfs::burned_ns(leader).unwrap_or(0);
+        let since = *self.dying.get_or_insert(burned);
+        let may = if self.shares_memory() {
+            LAST_TURN
+        } else {
+            LAST_EVENT
+        };
+        let computed = Duration::from_nanos(burned.saturating_sub(since));
+        if let Some(left) = may.checked_sub(computed) {
+            return left.clamp(Duration::from_millis(1), LAST_EVENT);
         }
         self.dying = None;
         self.group.set32(at!(dying), 0);
-        child::kill(self.replicas[0].pid, signal);
+        child::kill(leader, signal);
         WATCH
     }
 }

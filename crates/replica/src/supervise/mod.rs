@@ -99,8 +99,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) group: Arc<Group>,
     pub(crate) modules: Modules,
     held: Held,
-    /// When a signal that ends the program began to wait for the leader's next event.
-    dying: Option<Instant>,
+    /// What the leader had computed when a signal that ends the program began to wait for its next event, in nanoseconds.
+    dying: Option<u64>,
     pub(crate) started: Instant,
     pub(crate) setup: Duration,
     pub(crate) replicas: Vec<ReplicaInfo>,

@@ -18,7 +18,7 @@ use crate::abi::{end, option, phase};
 use crate::group::{Group, at, core_id, id};
 use crate::{LaunchError, Step, abi, job_control, launch};
 
-/// A replica that is to stand has to get through two clones.
+/// A replica that is to stand has to get through two clones. What it and this process wait for a processor is not counted.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 impl<'a> Supervisor<'a> {
@@ -94,6 +94,7 @@ impl<'a> Supervisor<'a> {
     /// Waits for all replicas to stand before the first instruction, and places them.
     pub(super) fn stand(&mut self) -> Result<(), LaunchError> {
         let deadline = Instant::now() + START_LIMIT;
+        let delayed_before = procfs::own_delayed_ns().unwrap_or(0);
         loop {
             let seen = self.group.bell();
             self.take_news();
@@ -131,7 +132,7 @@ impl<'a> Supervisor<'a> {
                     });
                 }
             }
-            if Instant::now() > deadline {
+            if Instant::now() > deadline + self.delayed_since(delayed_before) {
                 return Err(LaunchError::Early {
                     replica: 0,
                     how: "it did not stand in time".into(),
@@ -147,6 +148,14 @@ impl<'a> Supervisor<'a> {
             self.adopt(r);
         }
         Ok(())
+    }
+
+    /// How long this process, since it had waited for so many nanoseconds, and replicas have waited for a processor.
+    fn delayed_since(&self, before: u64) -> Duration {
+        let own = procfs::own_delayed_ns().unwrap_or(0).saturating_sub(before);
+        let replicas =
+            (0..self.replicas.len()).filter_map(|r| procfs::delayed_ns(self.process_of(r)));
+        Duration::from_nanos(own + replicas.sum::<u64>())
     }
 
     /// The child that the agent made for a slot, as it says: for looking it up, never to be believed
