@@ -47,6 +47,7 @@ _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor
 #define SF_TURN_GIVE 1u   /* it waits, has ended, or gives way */
 #define SF_TURN_SIGNAL 2u /* signals wait for it */
 #define SF_TURN_LOOK 4u   /* others may be able to go on */
+#define SF_TURN_SPENT 8u  /* it gives way because its slice is over */
 
 /* Operations of futex(2). */
 #define FUTEX_CMD 0x7fu /* without PRIVATE and CLOCK_REALTIME */

@@ -82,6 +82,7 @@ const LOOKS: u32 = 12;
 /// A payload that is planted serves loops around it; more of them than this, and the program is no loop.
 const NEAR: u64 = 64;
 const SITES_MAX: usize = 32;
+const PASSED_OVER_MAX: usize = 256;
 /// A jump takes the place of a few instructions.
 const STEPS_ASIDE: u32 = 8;
 const INSTRUCTION_MAX: u64 = 15;
@@ -141,6 +142,8 @@ pub(crate) struct Alignment {
     hopeless: bool,
     /// Everybody goes on then, together or not.
     deadline: Option<Instant>,
+    /// Payloads that a replica has not come by, and where it was: they are in another loop near it.
+    passed_over: BTreeSet<(u64, u64)>,
     /// Where signals were heard: their handlers go back there.
     heard: BTreeSet<u64>,
     /// Looks in which somebody may still pause who did not do so in time.
@@ -383,7 +386,7 @@ impl Supervisor<'_> {
     fn disturbed(&mut self) -> bool {
         self.group.get32(at!(alarm)) != alarm::QUIET
             || self.group.end() != abi::end::RUNNING
-            || self.group.get32(at!(dying)) != 0
+            || self.group.get32(at!(dying)) != 0 && !self.shares_memory()
             || self.group.get32(at!(rpc rpc)) != 0
             || (0..self.replicas.len()).any(|r| self.group.is_gone(r))
             || self.has_news()
@@ -428,6 +431,9 @@ impl Supervisor<'_> {
         while run < RUNS && !self.is_late() {
             let trusted = self.alignment.trusted;
             if !self.goes_to(ahead, site) || self.stands_at(ahead) != Some(site) {
+                if run == 0 && self.alignment.passed_over.len() < PASSED_OVER_MAX {
+                    self.alignment.passed_over.insert((site, rip));
+                }
                 return false;
             }
             self.group.set64(abi::OFF_SEEK_WORDS + 8, 0);
@@ -476,7 +482,9 @@ impl Supervisor<'_> {
             .meets
             .iter()
             .map(|(site, _)| *site)
-            .find(|site| site.abs_diff(rip) < NEAR)
+            .find(|site| {
+                site.abs_diff(rip) < NEAR && !self.alignment.passed_over.contains(&(*site, rip))
+            })
     }
 
     /// A payload in the loop around an address, in all replicas: one that is there, or a new one. It stays, and is
