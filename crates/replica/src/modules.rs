@@ -83,7 +83,12 @@ pub(crate) struct Prepared {
     pub(crate) writes: Vec<patch::Write>,
     /// Entropy instructions without a window: a breakpoint stands on each.
     pub(crate) traps: Vec<Trap>,
+    /// Something in the region reads the clock, or may, and has neither: rdtsc has to fault.
+    pub(crate) clocks: bool,
 }
+
+/// Bit of the word in which a plan tells the number of its breakpoints (crates/agent/src/memory/memory.c).
+const PLAN_CLOCKS: u64 = 1 << 32;
 
 /// An instruction that the agent answers for from a breakpoint.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +111,7 @@ impl Prepared {
             arena_bytes: plan.arena.clone(),
             writes: plan.writes.clone(),
             traps: Vec::new(),
+            clocks: false,
         };
         prepared.writes.retain(|write| region.contains(&write.addr));
         // A system call that keeps its instruction meets the backstop; an entropy instruction
@@ -126,9 +132,25 @@ impl Prepared {
                     addr: site.addr,
                     bytes: vec![INT3],
                 });
+            } else if patch::reads_clock(site.kind) {
+                prepared.clocks = true;
             }
         }
         prepared
+    }
+
+    /// For code that nothing is known of.
+    pub(crate) fn unknown(region: &Range<u64>) -> Self {
+        Self {
+            region: region.clone(),
+            clocks: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a mapping can be left as it is.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.writes.is_empty() && self.traps.is_empty() && !self.clocks
     }
 
     pub(crate) fn arena_len(&self) -> u64 {
@@ -146,7 +168,7 @@ impl Prepared {
             self.arena_len(),
             self.arena_bytes.len() as u64,
             self.writes.len() as u64,
-            self.traps.len() as u64,
+            self.traps.len() as u64 | if self.clocks { PLAN_CLOCKS } else { 0 },
             0, // length and sum: below
         ] {
             out.extend(word.to_le_bytes());
@@ -239,6 +261,7 @@ fn prepared(plan: &patch::Plan, arena: u64) -> Option<Prepared> {
         arena_bytes: plan.arena.clone(),
         writes: plan.writes.clone(),
         traps: Vec::new(),
+        clocks: false,
     })
 }
 
@@ -414,7 +437,7 @@ impl Modules {
     }
 
     /// Plans the patches of `region`, which maps the file at `open_as` from `offset` on. Nothing
-    /// when the file is no x86-64 ELF file: its code traps instead. What is `taken` is asked for
+    /// when the file is no x86-64 ELF file: its code traps instead ([`Prepared::unknown`]). What is `taken` is asked for
     /// if an arena has to be placed.
     pub(crate) fn add(
         &mut self,

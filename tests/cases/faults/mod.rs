@@ -493,6 +493,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         // A leader made anew has a heap with a closed part, or one that a mapping has stopped.
         at_every_event(apart(3, 13), "heap_leader_killed", 2, "leader", "kill=9", After::Corrected, heap),
         at_every_event(apart(7, 23), "heap_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, heap),
+        // rdtsc that faults, in whoever is made again as well.
+        at_every_event(apart(37, 71), "clock_leader_killed", 2, "leader", "kill=9", After::Corrected, clock),
+        at_every_event(apart(37, 71), "clock_follower_of_3_killed", 3, "follower", "kill=9", After::Corrected, clock),
+        at_every_event(apart(41, 83), "clock_leader_crashes", 2, "leader", "kind=crash", After::Corrected, clock),
         // Threads: the table of those that do not run, their order, and every role's death.
         one("queue_of_2_leader", 2, false, "replica=leader event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),
         one("queue_of_2_follower", 2, false, "replica=1 event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),

@@ -22,6 +22,11 @@ pub(super) fn heap() -> Result<Target, String> {
     Target::guest("heap.c", &[])
 }
 
+/// An rdtsc that nobody could patch.
+pub(super) fn clock() -> Result<Target, String> {
+    Target::guest("hidden_clock.c", &["again"])
+}
+
 /// Two programs, one in the place of the other.
 pub(super) fn two() -> Result<Target, String> {
     Target::guest("execve.c", &[])

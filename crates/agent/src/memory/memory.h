@@ -10,6 +10,7 @@ s64 sf_mlockall(u64 flags); /* mlockall(2), which generic treatment would have l
 s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced);
 void sf_stand_apart(void);
 void sf_apply_patch(const u8 *plan, u32 len);
+void sf_clock_traps(void);
 void sf_heap_settle(u32 nr, const u64 a[6]);
 void sf_heap_is(u64 brk, u64 end);
 
