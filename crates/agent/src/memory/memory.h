@@ -71,7 +71,7 @@ int sf_settle_there(struct sf_regs *);
 
 /* segment.c: files of /dev/shm that processes of a tree map by their names */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
-void sf_segment_handed(u64 msg);
+void sf_segment_handed(u32 nr, const u64 a[6]);
 int sf_segment_of_site(u64 fd);
 int sf_segment_asks(const u64 a[6], struct sf_shared_file *, u32 *flags);
 int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);
