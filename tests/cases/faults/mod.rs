@@ -505,6 +505,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("futex_word_of_2", 2, false, "replica=leader event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
         one("futex_word_of_3", 3, false, "replica=1 event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
         one("order_of_2", 2, false, "replica=1 event=500 mem=[0x2e1000000000] bit=3", After::Right, parked),
+        // A thread that splices while another one has the other end.
+        one("splicing_leader_killed", 2, false, "replica=leader event=400 kill=9", After::Corrected, splicing),
+        one("splicing_follower_of_3_killed", 3, false, "replica=2 event=150 kill=9", After::Corrected, splicing),
         // Threads that compute: the end of who is to meet.
         one("computing_leader_killed", 2, false, "replica=leader event=125 kill=9", After::Corrected, computing),
         at_every_event(397, "threads_leader_killed", 2, "leader", "kill=9", After::Corrected, parked),

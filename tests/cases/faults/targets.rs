@@ -12,6 +12,11 @@ pub(super) fn parked() -> Result<Target, String> {
     Target::guest("threads_parked.c", &[])
 }
 
+/// Pipes and sockets between two threads.
+pub(super) fn splicing() -> Result<Target, String> {
+    Target::guest("threads_splice.c", &[])
+}
+
 /// Three threads that compute while the first one sleeps.
 pub(super) fn computing() -> Result<Target, String> {
     Target::guest("threads_compute.c", &[])

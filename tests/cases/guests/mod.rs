@@ -384,6 +384,16 @@ pub(crate) fn rows() -> Vec<Row> {
             .args("drop", &["drop"])
             .replicas(&[1, 2, 3]),
     );
+    rows.push(
+        row("futex_view.c")
+            .args("own", &["own"])
+            .replicas(&[1, 2, 3]),
+    );
+    rows.push(
+        row("futex_view.c")
+            .expect(Expect::Refused("a call that waits"))
+            .replicas(&[2, 3]),
+    );
     for how in ["whole", "accept"] {
         rows.push(
             row("shared_bytes.c")
