@@ -42,18 +42,23 @@ pub(crate) fn is_open(index: &Index<'_>, unit: Option<usize>, at: u64) -> bool {
     unit.is_none_or(|unit| !index.decoded(unit).clean) && !is_inert(index, at)
 }
 
-/// Those of `open` that may be an instruction although nothing proves it. `proven` are those that are.
-pub(crate) fn clocks(index: &Index<'_>, open: &[u64], proven: impl Fn(u64) -> bool) -> Vec<Site> {
+/// Those of `open` that may be an instruction although nothing proves it. `known` are the places of other sites, ascending: they will be
+/// asked about as well.
+pub(crate) fn clocks(index: &Index<'_>, open: &[u64], known: &[u64]) -> Vec<Site> {
     let mut found: Vec<Site> = open
         .iter()
-        .filter(|&&at| !proven(at) && makes_sense(index, at))
+        .filter(|&at| known.binary_search(at).is_err() && makes_sense(index, *at))
         .filter_map(|&at| site_of(&index.instruction(at)?, false))
         .collect();
+    // Where that is known by now it tells most; else the bytes around do, for less.
+    if let Some(reached) = index.reached_by_now() {
+        found.retain(|site| !reached.holds(site.addr));
+    }
     if found.is_empty() {
         return found;
     }
-    let places: Vec<u64> = found.iter().map(|site| site.addr).collect();
-    let targets = Targets::around(index, &places);
+    let places = found.iter().map(|site| site.addr);
+    let targets = index.targets_around(&places.chain(known.iter().copied()).collect::<Vec<_>>());
     found
         .retain(|site| !is_inside(index, &targets, site.addr) && !index.reached().holds(site.addr));
     found

@@ -9,8 +9,6 @@
 //! Not covered: instructions that overlap others (a jump into the middle of an instruction
 //! whose tail is `0f 05`). The run-time filter sees those; see [`Scan::lookalikes`].
 
-use std::collections::HashSet;
-
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
 use crate::doubt::{self, reads_clock};
@@ -85,8 +83,8 @@ fn doubt(index: &Index<'_>, clocks: &[u64], found: &mut Scan) {
         .sites
         .retain(|site| site.proven || !reads_clock(site.kind));
     found.lookalikes += before - found.sites.len();
-    let known: HashSet<u64> = found.sites.iter().map(|site| site.addr).collect();
-    let open = doubt::clocks(index, clocks, |addr| known.contains(&addr));
+    let known: Vec<u64> = found.sites.iter().map(|site| site.addr).collect();
+    let open = doubt::clocks(index, clocks, &known);
     found.lookalikes = found.lookalikes.saturating_sub(open.len());
     found.sites.extend(open);
     found.sites.sort_by_key(|site| site.addr);
