@@ -36,6 +36,33 @@ static void send_object(int to, int fd) {
     need("send", sendmsg(to, &m, 0) == 1);
 }
 
+/* In the second of two messages of one call, behind another descriptor in a control message of its own. */
+static void send_two(int to, int fd) {
+    const int other = STDERR_FILENO;
+    char byte = 'y', control[2 * CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec one = {&byte, 1};
+    struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &one, .msg_iovlen = 1}},
+                           {.msg_hdr = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control}}};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m[1].msg_hdr);
+    *c = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(c), &other, sizeof other);
+    c = (struct cmsghdr *)(control + CMSG_SPACE(sizeof fd));
+    *c = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    need("send two", sendmmsg(to, m, 2, 0) == 2);
+}
+
+static int receive_two(int from) {
+    char byte, control[CMSG_SPACE(2 * sizeof(int))];
+    struct iovec one = {&byte, 1};
+    struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    int fd[2];
+    need("the first", read(from, &byte, 1) == 1);
+    need("the second", recvmsg(from, &m, 0) == 1 && CMSG_FIRSTHDR(&m) && CMSG_FIRSTHDR(&m)->cmsg_len == CMSG_LEN(sizeof fd));
+    memcpy(fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+    return fd[1];
+}
+
 static int receive_object(int from) {
     char byte, control[CMSG_SPACE(sizeof(int))];
     struct iovec one = {&byte, 1};
@@ -100,6 +127,7 @@ int main(int argc, char **argv) {
     if (child == 0) {
         serve(map(receive_object(pair[1]), PROT_READ | PROT_WRITE));
         serve(map(early, PROT_READ | PROT_WRITE));
+        serve(map(receive_two(pair[1]), PROT_READ | PROT_WRITE));
         _exit(0);
     }
     /* Mapped before it is sent, and to be read as well. */
@@ -109,6 +137,10 @@ int main(int argc, char **argv) {
     send_object(pair[0], fd);
     ask(o, seen);
     ask(first, first);
+    int two = make("two");
+    o = begin(two);
+    send_two(pair[0], two);
+    ask(o, o);
     need("child", waitpid(child, &status, 0) == child && status == 0);
     /* Another program has it by its number. */
     int passed = make("passed");

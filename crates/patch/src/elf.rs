@@ -15,7 +15,7 @@ use gimli::{
     BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EhFrameOffset, LittleEndian, UnwindSection,
 };
 use object::elf;
-use object::read::elf::{ElfFile64, ProgramHeader};
+use object::read::elf::{ElfFile64, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SymbolKind};
 
 use crate::insn::word;
@@ -61,6 +61,7 @@ pub fn module(file: &[u8], load_bias: u64) -> Result<Module<'_>, NotElf> {
         functions,
         leaders,
         forbidden,
+        inert: reader.inert(),
         ..Module::default()
     };
     for segment in reader.elf.elf_program_headers() {
@@ -228,6 +229,20 @@ impl<'a> Reader<'a> {
             let abort = field(24);
             forbidden.push(abort.saturating_sub(4)..abort);
         }
+    }
+
+    /// Sections in executable segments that are not for code.
+    fn inert(&self) -> Vec<Range<u64>> {
+        let sections = self.elf.elf_section_table().iter();
+        sections
+            .filter_map(|section| {
+                let flags = section.sh_flags(self.endian);
+                let data = flags.contains(elf::SHF_ALLOC) && !flags.contains(elf::SHF_EXECINSTR);
+                let start = self.at(section.sh_addr(self.endian));
+                let range = start..start.saturating_add(section.sh_size(self.endian));
+                (data && !range.is_empty() && self.is_code(start)).then_some(range)
+            })
+            .collect()
     }
 
     fn unwind_entries(&self, functions: &mut Vec<Range<u64>>) {

@@ -80,6 +80,8 @@ pub(crate) struct Index<'a> {
     decoded: Mutex<HashMap<usize, Arc<Decoded>>>,
     /// Built when first needed: it decodes all code.
     reached: OnceLock<Reached>,
+    /// Around what was asked about first.
+    targets: OnceLock<Arc<Targets>>,
 }
 
 impl<'a> Index<'a> {
@@ -111,6 +113,7 @@ impl<'a> Index<'a> {
             leaders,
             decoded: Mutex::default(),
             reached: OnceLock::new(),
+            targets: OnceLock::new(),
         }
     }
 
@@ -239,6 +242,21 @@ impl<'a> Index<'a> {
                 .chunks_exact(8)
                 .map(word)
         })
+    }
+
+    /// As [`Targets::around`], which costs a pass over all code: what was worked out first serves whoever asks for less.
+    pub(crate) fn targets_around(&self, places: &[u64]) -> Arc<Targets> {
+        if let Some(known) = self.targets.get().filter(|known| known.cover(places)) {
+            return Arc::clone(known);
+        }
+        let fresh = Arc::new(Targets::around(self, places));
+        // Who came first stays.
+        let _ = self.targets.set(Arc::clone(&fresh));
+        fresh
+    }
+
+    pub(crate) fn reached_by_now(&self) -> Option<&Reached> {
+        self.reached.get()
     }
 
     pub(crate) fn reached(&self) -> &Reached {
@@ -457,6 +475,8 @@ pub(crate) fn is_padding(insn: &Instruction) -> bool {
 #[derive(Debug)]
 pub(crate) struct Targets {
     regions: Vec<Marks>,
+    /// What was asked about, ascending.
+    places: Vec<u64>,
 }
 
 /// One bit for each byte of a region.
@@ -478,17 +498,19 @@ impl Marks {
 impl Targets {
     /// All of them.
     pub(crate) fn new(index: &Index<'_>) -> Self {
-        Self::collect(index, |marks| marks.wanted.fill(u64::MAX))
+        Self::collect(index, None, |marks| marks.wanted.fill(u64::MAX))
     }
 
     /// Those around some addresses. Everything else counts as a target.
     ///
     /// The marks of a large module do not fit a cache, and most modules are asked about in
     /// some places only.
-    pub(crate) fn around(index: &Index<'_>, places: &[u64]) -> Self {
+    fn around(index: &Index<'_>, places: &[u64]) -> Self {
         // A window and the padding behind it lie within 128 bytes of what was asked for.
         const REACH: u64 = 512;
-        Self::collect(index, |marks| {
+        let mut sorted = places.to_vec();
+        sorted.sort_unstable();
+        Self::collect(index, Some((&sorted, REACH)), |marks| {
             let near = |at: &&u64| marks.range.contains(*at);
             for &at in places.iter().filter(near) {
                 let from = at.saturating_sub(REACH).max(marks.range.start);
@@ -503,7 +525,12 @@ impl Targets {
         })
     }
 
-    fn collect(index: &Index<'_>, want: impl Fn(&mut Marks)) -> Self {
+    /// `places`: those that somebody asks about, ascending, and how far around each.
+    fn collect(
+        index: &Index<'_>,
+        places: Option<(&[u64], u64)>,
+        want: impl Fn(&mut Marks),
+    ) -> Self {
         let marks = |view: &CodeView<'_>| {
             let words = view.bytes.len().div_ceil(64);
             let mut marks = Marks {
@@ -516,6 +543,7 @@ impl Targets {
         };
         let mut targets = Targets {
             regions: index.code.iter().map(marks).collect(),
+            places: places.map_or_else(Vec::new, |(places, _)| places.to_vec()),
         };
         for &leader in &index.leaders {
             targets.mark(leader);
@@ -527,11 +555,16 @@ impl Targets {
         for view in &index.code {
             targets.scan(view, &mut formed);
         }
-        targets.label_tables(index, &formed);
+        targets.label_tables(index, &formed, places);
         let tables = formed.iter().map(|(_, to)| *to);
         targets.jump_tables(index, tables.filter(|to| to % 4 == 0).collect());
         targets.pointers(index);
         targets
+    }
+
+    fn cover(&self, places: &[u64]) -> bool {
+        let asked = |place: &u64| self.places.binary_search(place).is_ok();
+        places.iter().all(asked)
     }
 
     /// The region of an address, and how far in it is.
@@ -658,7 +691,12 @@ impl Targets {
     /// Tables of 32-bit offsets relative to a label in the code, as programs with computed jumps
     /// have (`&&label - &&base`; printf of the GNU C library). The two `lea` stand near each other,
     /// and all labels are of one function: an entry farther away ends the table.
-    fn label_tables(&mut self, index: &Index<'_>, formed: &[(u64, u64)]) {
+    fn label_tables(
+        &mut self,
+        index: &Index<'_>,
+        formed: &[(u64, u64)],
+        places: Option<(&[u64], u64)>,
+    ) {
         // printf's are 30 bytes apart, its function is 9 KiB long.
         const NEAR: u64 = 512;
         const FUNCTION: u32 = 64 << 10;
@@ -672,9 +710,23 @@ impl Targets {
             .collect();
         let starts: std::collections::HashSet<u64> =
             index.module.functions.iter().map(|f| f.start).collect();
+        // Of a large module most labels lie far from all that somebody asks about, and a table of zeros is long.
+        let asked = |base: u64| {
+            places.is_none_or(|(places, reach)| {
+                let near = u64::from(FUNCTION) + reach;
+                let from = places.partition_point(|place| *place < base.saturating_sub(near));
+                places
+                    .get(from)
+                    .is_some_and(|place| *place <= base.saturating_add(near))
+            })
+        };
         let mut done = std::collections::HashSet::new();
         for (i, &(at, base)) in formed.iter().enumerate() {
-            if !in_code(base) || starts.contains(&base) || at.abs_diff(base) > FUNCTION.into() {
+            if at.abs_diff(base) > FUNCTION.into()
+                || !asked(base)
+                || !in_code(base)
+                || starts.contains(&base)
+            {
                 continue;
             }
             let before = formed[..i]

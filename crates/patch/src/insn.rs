@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, FlowControl, Instruction, OpKind};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
 use crate::{CodeView, Dest, Site, SiteKind};
 
@@ -103,4 +103,27 @@ pub(crate) fn site_of(insn: &Instruction, proven: bool) -> Option<Site> {
         fallback,
         proven,
     })
+}
+
+/// Whether a user program can execute this without a fault by privilege. `hlt` stays in: C
+/// libraries end `exit` with it.
+pub(crate) fn is_user_code(insn: &Instruction) -> bool {
+    let plain = matches!(
+        insn.flow_control(),
+        FlowControl::Next
+            | FlowControl::ConditionalBranch
+            | FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::Return
+            | FlowControl::Exception
+            | FlowControl::XbeginXabortXend
+    );
+    let far = insn.is_jmp_far()
+        || insn.is_call_far()
+        || insn.is_jmp_far_indirect()
+        || insn.is_call_far_indirect();
+    let site = site_of(insn, true).is_some();
+    (plain || site) && !far && (!insn.is_privileged() || insn.mnemonic() == Mnemonic::Hlt)
 }

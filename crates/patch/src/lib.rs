@@ -33,6 +33,7 @@
 
 mod blocks;
 mod coverage;
+mod doubt;
 pub mod elf;
 mod index;
 mod insn;
@@ -47,6 +48,7 @@ mod tests;
 
 pub use blocks::{Block, End};
 pub use coverage::{Coverage, Tally};
+pub use doubt::reads_clock;
 pub use open::{Legacy, LegacyLoad, Open, find_open};
 pub use plan::{Analysis, Survey, plan, plan_hooks, replan};
 pub use save::{Save, find_saves};
@@ -83,6 +85,8 @@ pub struct Module<'a> {
     pub leaders: Vec<u64>,
     /// Ranges no window may touch, such as restartable sequences.
     pub forbidden: Vec<Range<u64>>,
+    /// Ranges of the code that nothing executes: sections that are not for code.
+    pub inert: Vec<Range<u64>>,
 }
 
 /// What kind of instruction a site is. The numbers are shared with the agent, which finds

@@ -163,7 +163,7 @@ impl<'a> Survey<'a> {
     pub fn new(module: &'a Module<'a>, arena: ArenaSpec) -> Self {
         let index = Rc::new(Index::new(module));
         let mut planner = Planner::new(index, &[], Existing::default(), arena);
-        planner.targets = Some(Targets::new(&planner.index));
+        planner.targets = Some(Arc::new(Targets::new(&planner.index)));
         planner.moves_sites = true;
         Survey { planner }
     }
@@ -240,7 +240,7 @@ struct Candidate {
 struct Planner<'a> {
     index: Rc<Index<'a>>,
     /// Built when first needed: it costs a pass over all code.
-    targets: Option<Targets>,
+    targets: Option<Arc<Targets>>,
     /// Where windows are asked for, or are already.
     places: Vec<u64>,
     arena: Range<u64>,
@@ -305,7 +305,7 @@ impl<'a> Planner<'a> {
         let addr = item.addr();
         let around = self.known_around(item)?;
         if self.targets.is_none() {
-            self.targets = Some(Targets::around(&self.index, &self.places));
+            self.targets = Some(self.index.targets_around(&self.places));
         }
         let at = around
             .starting(addr)

@@ -11,6 +11,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
+use crate::doubt::{self, reads_clock};
 use crate::index::Index;
 use crate::insn::{INSN_BYTES_MAX, candidates, site_of};
 use crate::parts::in_parts;
@@ -38,10 +39,15 @@ pub(crate) struct Scan {
 pub(crate) fn scan(index: &Index<'_>) -> Scan {
     let mut found = Scan::default();
     let mut sweep = Sweep::default();
+    let mut clocks = Vec::new();
     for view in &index.code {
         let parts = in_parts(view.bytes.len(), |part| candidates(view, part));
         for at in parts.into_iter().flatten() {
-            let site = match index.unit_holding(at) {
+            let unit = index.unit_holding(at);
+            if doubt::spells_clock(index.rest(at)) {
+                clocks.extend(doubt::is_open(index, unit, at).then_some(at));
+            }
+            let site = match unit {
                 Some(unit) => {
                     let decoded = index.decoded(unit);
                     decoded
@@ -66,7 +72,22 @@ pub(crate) fn scan(index: &Index<'_>) -> Scan {
     for site in found.sites.iter_mut().filter(|site| !site.proven) {
         site.proven = index.unit_holding(site.addr).is_none() && index.reached().starts(site.addr);
     }
+    doubt(index, &clocks, &mut found);
     found
+}
+
+/// Of the instructions that read a clock those stay unproven that may be ones, whatever the sweep says.
+fn doubt(index: &Index<'_>, clocks: &[u64], found: &mut Scan) {
+    let before = found.sites.len();
+    found
+        .sites
+        .retain(|site| site.proven || !reads_clock(site.kind));
+    found.lookalikes += before - found.sites.len();
+    let known: Vec<u64> = found.sites.iter().map(|site| site.addr).collect();
+    let open = doubt::clocks(index, clocks, &known);
+    found.lookalikes = found.lookalikes.saturating_sub(open.len());
+    found.sites.extend(open);
+    found.sites.sort_by_key(|site| site.addr);
 }
 
 /// A linear sweep through code that no function covers, started again at every known leader.

@@ -186,6 +186,7 @@ proptest! {
             functions: case.functions.clone(),
             leaders: case.leaders.clone(),
             forbidden: case.forbidden.clone(),
+            inert: case.forbidden.clone(),
         };
         let sites = find_sites(&module);
         let first = plan(&module, &sites, case.arena, &ENTRIES);

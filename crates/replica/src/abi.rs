@@ -275,6 +275,7 @@ pub(crate) struct Boot {
     pub(crate) mask: u64,
     pub(crate) vdso_ok: u8,
     pub(crate) fsgsbase: u8,
+    pub(crate) clocks: u8,
 }
 
 const _: () = assert!(

@@ -465,6 +465,7 @@ fn prepare(
         mask,
         vdso_ok: u8::from(fast && vdso[..3].iter().all(|f| *f != 0)),
         fsgsbase: u8::from(aux(AT_HWCAP2).is_some_and(|bits| bits & HWCAP2_FSGSBASE != 0)),
+        clocks: u8::from(prepared.iter().any(|one| one.clocks)),
     };
     step(Step::Inject, stop.write(image.boot, &boot_bytes(&boot)))?;
     let count = u64::try_from(traps.len() / 16).expect("a small number");
@@ -524,12 +525,13 @@ fn plan_patches(
         if !is_interpreter {
             program = map.path.to_string_lossy().into_owned();
         }
-        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, || {
-            Some(taken.clone())
-        }) {
-            taken.push(one.arena..one.arena + (1 << 20));
-            prepared.push(one);
-        }
+        let one = modules
+            .add(&map.path, open_as, map.range.clone(), map.offset, || {
+                Some(taken.clone())
+            })
+            .unwrap_or_else(|| Prepared::unknown(&map.range));
+        taken.push(one.arena..one.arena + (1 << 20));
+        prepared.push(one);
     }
     if let Some(error) = modules.flips.take_error() {
         return Err(error.into());
@@ -623,6 +625,7 @@ fn boot_bytes(boot: &Boot) -> Vec<u8> {
     }
     out.push(boot.vdso_ok);
     out.push(boot.fsgsbase);
+    out.push(boot.clocks);
     out
 }
 

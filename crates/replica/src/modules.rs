@@ -6,7 +6,7 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -58,9 +58,26 @@ pub(crate) struct Module {
     region: Range<u64>,
     /// Where breakpoints stand in it.
     traps: Vec<u64>,
+    names: Names,
 }
 
+/// Functions in which the refused sites of a file's first plan stand. Read once for all processes: a large file takes tenths of a second.
+type Names = Arc<OnceLock<Vec<Option<String>>>>;
+
 impl Module {
+    /// The function of each refused site of a plan.
+    fn names_in(&self, plan: &patch::Plan) -> Vec<Option<String>> {
+        if plan.refused.is_empty() {
+            return Vec::new();
+        }
+        let file = contents(&self.file).unwrap_or_default();
+        let parsed = object::File::parse(&*file).ok();
+        let functions = parsed.as_ref().map(Functions::of);
+        let name = |addr: u64| functions.as_ref()?.at(addr.wrapping_sub(self.bias));
+        let refused = plan.refused.iter();
+        refused.map(|refused| name(refused.asked.addr())).collect()
+    }
+
     /// An address that stands for `original` in this module; its symbol is for the caller.
     fn site(&self, addr: u64, original: u64) -> Site {
         let mut site = Site::at(GuestAddr(addr));
@@ -83,7 +100,12 @@ pub(crate) struct Prepared {
     pub(crate) writes: Vec<patch::Write>,
     /// Entropy instructions without a window: a breakpoint stands on each.
     pub(crate) traps: Vec<Trap>,
+    /// Something in the region reads the clock, or may, and has neither: rdtsc has to fault.
+    pub(crate) clocks: bool,
 }
+
+/// Bit of the word in which a plan tells the number of its breakpoints (crates/agent/src/memory/memory.c).
+const PLAN_CLOCKS: u64 = 1 << 32;
 
 /// An instruction that the agent answers for from a breakpoint.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +128,7 @@ impl Prepared {
             arena_bytes: plan.arena.clone(),
             writes: plan.writes.clone(),
             traps: Vec::new(),
+            clocks: false,
         };
         prepared.writes.retain(|write| region.contains(&write.addr));
         // A system call that keeps its instruction meets the backstop; an entropy instruction
@@ -126,9 +149,25 @@ impl Prepared {
                     addr: site.addr,
                     bytes: vec![INT3],
                 });
+            } else if patch::reads_clock(site.kind) {
+                prepared.clocks = true;
             }
         }
         prepared
+    }
+
+    /// For code that nothing is known of.
+    pub(crate) fn unknown(region: &Range<u64>) -> Self {
+        Self {
+            region: region.clone(),
+            clocks: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a mapping can be left as it is.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.writes.is_empty() && self.traps.is_empty() && !self.clocks
     }
 
     pub(crate) fn arena_len(&self) -> u64 {
@@ -146,7 +185,7 @@ impl Prepared {
             self.arena_len(),
             self.arena_bytes.len() as u64,
             self.writes.len() as u64,
-            self.traps.len() as u64,
+            self.traps.len() as u64 | if self.clocks { PLAN_CLOCKS } else { 0 },
             0, // length and sum: below
         ] {
             out.extend(word.to_le_bytes());
@@ -239,6 +278,7 @@ fn prepared(plan: &patch::Plan, arena: u64) -> Option<Prepared> {
         arena_bytes: plan.arena.clone(),
         writes: plan.writes.clone(),
         traps: Vec::new(),
+        clocks: false,
     })
 }
 
@@ -301,6 +341,7 @@ struct Known {
     plan: Arc<patch::Plan>,
     region: Range<u64>,
     arena: u64,
+    names: Names,
 }
 
 impl Known {
@@ -348,6 +389,7 @@ fn remember(key: Key, module: &Module, arena: u64) {
         plan: Arc::clone(plan),
         region: module.region.clone(),
         arena,
+        names: Arc::clone(&module.names),
     }));
 }
 
@@ -398,6 +440,7 @@ impl Modules {
                 plans: module.plans.clone(),
                 region: module.region.clone(),
                 traps: module.traps.clone(),
+                names: Arc::clone(&module.names),
             })
         });
         Self {
@@ -414,7 +457,7 @@ impl Modules {
     }
 
     /// Plans the patches of `region`, which maps the file at `open_as` from `offset` on. Nothing
-    /// when the file is no x86-64 ELF file: its code traps instead. What is `taken` is asked for
+    /// when the file is no x86-64 ELF file: its code traps instead ([`Prepared::unknown`]). What is `taken` is asked for
     /// if an arena has to be placed.
     pub(crate) fn add(
         &mut self,
@@ -478,6 +521,7 @@ impl Modules {
             build_id: known.build_id.clone(),
             plans: vec![Arc::new(plan)],
             traps: prepared.traps.iter().map(|trap| trap.addr).collect(),
+            names: Arc::clone(&known.names),
             region,
             file,
         });
@@ -584,6 +628,7 @@ impl Modules {
             build_id: id,
             plans: vec![Arc::new(plan)],
             traps: prepared.traps.iter().map(|trap| trap.addr).collect(),
+            names: Names::default(),
             region,
             file: on_disk,
         });
@@ -946,26 +991,29 @@ impl Modules {
         for module in &self.list {
             let mut patched = BTreeMap::new();
             let mut slow = 0;
-            let named = module.plans.iter().any(|plan| !plan.refused.is_empty());
-            let file = (named || in_full)
+            let file = in_full
                 .then(|| contents(&module.file))
                 .flatten()
                 .unwrap_or_default();
             let parsed = object::File::parse(&*file).ok();
-            let functions = parsed.as_ref().filter(|_| named).map(Functions::of);
-            for plan in &module.plans {
+            for (number, plan) in module.plans.iter().enumerate() {
+                let own;
+                let names = if number == 0 {
+                    module.names.get_or_init(|| module.names_in(plan))
+                } else {
+                    own = module.names_in(plan);
+                    &own
+                };
                 for done in &plan.patched {
                     *patched.entry(done.site.kind.name().to_owned()).or_insert(0) += 1;
                 }
-                for refused in &plan.refused {
+                for (refused, name) in plan.refused.iter().zip(names) {
                     let patch::Asked::Site(site) = &refused.asked else {
                         continue;
                     };
                     slow += 1;
                     let mut place = module.site(site.addr, site.addr);
-                    place.symbol = functions
-                        .as_ref()
-                        .and_then(|list| list.at(site.addr.wrapping_sub(module.bias)));
+                    place.symbol.clone_from(name);
                     total.slow_sites.push(SlowSite {
                         site: place,
                         instruction: site.kind.name().to_owned(),

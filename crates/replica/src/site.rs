@@ -46,7 +46,7 @@ use steadfast_sys::{child, futex, procfs};
 use crate::abi::{self, alarm, cmd, end, option, phase};
 use crate::group::{Group, at};
 use crate::launch;
-use crate::modules::{Modules, protection_at};
+use crate::modules::{Modules, Prepared, protection_at};
 use crate::supervise::tree::Tree;
 use crate::supervise::{control_block, has_sys_admin};
 use crate::{LaunchError, Step as Doing};
@@ -586,12 +586,13 @@ impl Site {
             Some(taken)
         };
         let mut modules = self.modules.lock().expect("no panic under it");
-        match modules.add(&name, &open_as, region, arg[3], taken) {
-            Some(prepared) if !prepared.writes.is_empty() || !prepared.traps.is_empty() => {
-                prepared.encode(protection.get())
-            }
-            _ => Vec::new(),
+        let prepared = modules
+            .add(&name, &open_as, region.clone(), arg[3], taken)
+            .unwrap_or_else(|| Prepared::unknown(&region));
+        if prepared.is_nothing() {
+            return Vec::new();
         }
+        prepared.encode(protection.get())
     }
 
     /// The event that a site's program has come to, and the newest that the other one has done.

@@ -493,6 +493,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         // A leader made anew has a heap with a closed part, or one that a mapping has stopped.
         at_every_event(apart(3, 13), "heap_leader_killed", 2, "leader", "kill=9", After::Corrected, heap),
         at_every_event(apart(7, 23), "heap_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, heap),
+        // rdtsc that faults, in whoever is made again as well.
+        at_every_event(apart(37, 71), "clock_leader_killed", 2, "leader", "kill=9", After::Corrected, clock),
+        at_every_event(apart(37, 71), "clock_follower_of_3_killed", 3, "follower", "kill=9", After::Corrected, clock),
+        at_every_event(apart(41, 83), "clock_leader_crashes", 2, "leader", "kind=crash", After::Corrected, clock),
         // Threads: the table of those that do not run, their order, and every role's death.
         one("queue_of_2_leader", 2, false, "replica=leader event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),
         one("queue_of_2_follower", 2, false, "replica=1 event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),
@@ -501,6 +505,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("futex_word_of_2", 2, false, "replica=leader event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
         one("futex_word_of_3", 3, false, "replica=1 event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
         one("order_of_2", 2, false, "replica=1 event=500 mem=[0x2e1000000000] bit=3", After::Right, parked),
+        // A thread that splices while another one has the other end.
+        one("splicing_leader_killed", 2, false, "replica=leader event=400 kill=9", After::Corrected, splicing),
+        one("splicing_follower_of_3_killed", 3, false, "replica=2 event=150 kill=9", After::Corrected, splicing),
         // Threads that compute: the end of who is to meet.
         one("computing_leader_killed", 2, false, "replica=leader event=125 kill=9", After::Corrected, computing),
         at_every_event(397, "threads_leader_killed", 2, "leader", "kill=9", After::Corrected, parked),

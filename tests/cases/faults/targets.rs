@@ -12,6 +12,11 @@ pub(super) fn parked() -> Result<Target, String> {
     Target::guest("threads_parked.c", &[])
 }
 
+/// Pipes and sockets between two threads.
+pub(super) fn splicing() -> Result<Target, String> {
+    Target::guest("threads_splice.c", &[])
+}
+
 /// Three threads that compute while the first one sleeps.
 pub(super) fn computing() -> Result<Target, String> {
     Target::guest("threads_compute.c", &[])
@@ -20,6 +25,11 @@ pub(super) fn computing() -> Result<Target, String> {
 /// A heap of several huge pages, part of it closed for a while.
 pub(super) fn heap() -> Result<Target, String> {
     Target::guest("heap.c", &[])
+}
+
+/// An rdtsc that nobody could patch.
+pub(super) fn clock() -> Result<Target, String> {
+    Target::guest("hidden_clock.c", &["again"])
 }
 
 /// Two programs, one in the place of the other.

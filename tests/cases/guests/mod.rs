@@ -35,6 +35,7 @@ const DRIVEN: &[&str] = &[
     "compute.c",
     "plugin.lib.c",
     "hidden_code.lib.c",
+    "hidden_clock.lib.c",
     "frames.c",
     "write_whole.c",
     "waits_to_write.c",
@@ -166,6 +167,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("clocks.c").shapes(&[Dynamic, Static, Variant::Musl]),
         row("clock_loop.c").shapes(&[Dynamic, Static, Variant::Musl]),
         row("rdtsc.c").shapes(&[Dynamic, Unoptimised, Static, Stripped]),
+        row("hidden_clock.c").shapes(&[Dynamic, Static, Stripped]).replicas(&[1, 2, 3]),
+        row("loaded_clock.c").args("", &["./hidden_clock.so"]).library("hidden_clock.lib.c").replicas(&[1, 2, 3]),
         row("clock_family.c").shapes(&[Dynamic, Static, Variant::Musl]),
         row("cpuid.c").shapes(Variant::PAIR),
         row("rdrand.c").shapes(Variant::PAIR),
@@ -296,6 +299,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_limits.c"),
         row("threads_sendfile.c").replicas(&[1, 2, 3]),
         row("threads_sendfile.c").args("processes", &["processes"]).replicas(&[1, 2]),
+        row("threads_splice.c").replicas(&[1, 2, 3]),
+        row("threads_splice.c").args("processes", &["processes"]).replicas(&[1, 2]),
         row("threads_signal.c"),
         row("threads_blocked.c").replicas(&[1, 2, 3]),
         row("threads_compute.c").replicas(&[1, 2, 3]),
@@ -379,6 +384,16 @@ pub(crate) fn rows() -> Vec<Row> {
         row("shared_named.c")
             .args("drop", &["drop"])
             .replicas(&[1, 2, 3]),
+    );
+    rows.push(
+        row("futex_view.c")
+            .args("own", &["own"])
+            .replicas(&[1, 2, 3]),
+    );
+    rows.push(
+        row("futex_view.c")
+            .expect(Expect::Refused("a call that waits"))
+            .replicas(&[2, 3]),
     );
     for how in ["whole", "accept"] {
         rows.push(

@@ -873,8 +873,8 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 		sf_exec_failed();
 		return ret;
 	}
-	if (unlikely(nr == NR_sendmsg) && !(G->options & SF_O_PAIR) && !sf_alone())
-		sf_segment_handed(a[1]);
+	if (unlikely(nr == NR_sendmsg || nr == NR_sendmmsg) && !(G->options & SF_O_PAIR) && !sf_alone())
+		sf_segment_handed(nr, a);
 	do {
 		ret = 0;
 		if (unlikely(G->options & SF_O_PAIR)) {

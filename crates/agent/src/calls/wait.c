@@ -31,6 +31,8 @@ const u8 sf_waits[512] = {
 	[NR_readv] = AGAIN,
 	[NR_writev] = AGAIN,
 	[NR_sendfile] = AGAIN,
+	[NR_splice] = AGAIN,
+	[NR_tee] = AGAIN,
 	[NR_connect] = AGAIN,
 	[NR_accept] = AGAIN,
 	[NR_sendto] = AGAIN,
@@ -261,6 +263,8 @@ static int no_child_is_over(u32 nr, const u64 a[6])
 /* Whether a call that goes on behind a handler with SA_RESTART would wait now. What cannot be asked without doing it does not. */
 static int would_wait(u32 nr, const u64 a[6])
 {
+	s32 fd;
+	u16 events;
 	switch (nr) {
 	case NR_read: return a[2] && is_blocked(a[0], POLLIN, 0);
 	case NR_readv:
@@ -271,6 +275,8 @@ static int would_wait(u32 nr, const u64 a[6])
 	case NR_write: return a[2] && is_blocked(a[0], POLLOUT, 0);
 	case NR_writev: return is_blocked(a[0], POLLOUT, 0);
 	case NR_sendfile: return a[3] && is_blocked(a[0], POLLOUT, 0);
+	case NR_splice:
+	case NR_tee: return sf_splice_waits(nr, a, &fd, &events);
 	case NR_sendto: return is_blocked(a[0], POLLOUT, a[3]);
 	case NR_sendmsg: return is_blocked(a[0], POLLOUT, a[2]);
 	case NR_wait4: return !(a[2] & WNOHANG) && no_child_is_over(nr, a);

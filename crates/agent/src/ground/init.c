@@ -67,6 +67,8 @@ static void make_ready(void)
 	sf_flip_disarm();
 	if ((r = sf_signals_init()) < 0)
 		sf_setup_failed(SF_STEP_SIGNALS, r);
+	if (sf_boot.clocks)
+		sf_clock_traps();
 	if ((G->options & SF_O_SECCOMP) && (r = sf_filter()) < 0)
 		sf_setup_failed(SF_STEP_FILTER, r);
 	if ((r = sf_try_arm()) < 0)

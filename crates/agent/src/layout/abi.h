@@ -629,6 +629,7 @@ struct sf_boot {
 	uint64_t mask;     /* signals blocked for the program by who started it */
 	char vdso_ok;
 	char fsgsbase; /* the kernel lets programs read and set FS themselves (Linux 5.9, without nofsgsbase) */
+	char clocks;   /* program or loader may read the clock by an instruction that keeps its place (memory.c) */
 };
 
 _Static_assert(sizeof(struct sf_claim_record) == 128, "shared with crates/replica/src/abi.rs");

@@ -988,7 +988,7 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 	if (!touches(c, nr, a))
 		sf_baton_give();
 	else if (c->handler == SF_H_open ? me.slot == 0 && opens_at_leisure(nr, a)
-					 : nr != NR_sendfile /* its offset */ && !sends_domain(nr) && !receives(nr))
+					 : nr != NR_sendfile && nr != NR_splice /* their offsets */ && !sends_domain(nr) && !receives(nr))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r);
 	/* Else it is kept: sf_domain_ready. */
 }

@@ -84,16 +84,22 @@ void sf_stand_apart(void)
 	sf_sys(NR_sched_setaffinity, 0, sizeof own_cores, (u64)own_cores, 0, 0, 0);
 }
 
-/* Code that no file holds cannot be searched before it runs: let rdtsc fault from now on, here and in the
+/* Where an instruction may read the clock that nobody could patch: let rdtsc fault from now on, here and in the
  * kernel's vDSO, so the leader's clocks become calls (PR_SET_TSC); and cpuid, where the processor can. */
+void sf_clock_traps(void)
+{
+	if (me.tsc_traps)
+		return;
+	sf_boot.vdso_ok = 0;
+	me.fake_tsc = sf_tsc();
+	me.tsc_traps = 1;
+	sf_code_traps(1);
+}
+
+/* Code that no file holds cannot be searched before it runs. */
 static void code_appears(void)
 {
-	if (!me.tsc_traps) {
-		sf_boot.vdso_ok = 0;
-		me.fake_tsc = sf_tsc();
-		me.tsc_traps = 1;
-		sf_code_traps(1);
-	}
+	sf_clock_traps();
 	if (cpuid_runs)
 		stand_together();
 }
@@ -415,11 +421,13 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words
- *   region address | its protection, region bytes, arena address, arena bytes, arena data bytes, writes, traps,
- *   then bytes of the plan << 32 | CRC32C of them, with 0 for this word
+ *   region address | its protection, region bytes, arena address, arena bytes, arena data bytes, writes,
+ *   traps | PLAN_CLOCKS, then bytes of the plan << 32 | CRC32C of them, with 0 for this word
  *   arena data, padded to 8
  *   then per trap: address, descriptor | length << 32
  *   then per write: address, bytes, the bytes padded to 8 */
+#define PLAN_CLOCKS (1ull << 32) /* something in the region may read the clock and keeps its instruction */
+
 static u64 plan_sum(const u8 *plan, u32 len)
 {
 	u64 c = 0;
@@ -442,6 +450,9 @@ void sf_apply_patch(const u8 *plan, u32 len)
 	/* It goes into every replica alike: no vote would find it wrong. */
 	u32 bytes = (u32)(h[7] >> 32);
 	ASSERT(bytes <= len && bytes % 8 == 0 && plan_sum(plan, bytes) == (u32)h[7]);
+	if (h[6] & PLAN_CLOCKS)
+		sf_clock_traps();
+	h[6] &= ~PLAN_CLOCKS;
 	if (!h[5])
 		return;
 	const u8 *p = plan + sizeof h;

@@ -10,6 +10,7 @@ s64 sf_mlockall(u64 flags); /* mlockall(2), which generic treatment would have l
 s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced);
 void sf_stand_apart(void);
 void sf_apply_patch(const u8 *plan, u32 len);
+void sf_clock_traps(void);
 void sf_heap_settle(u32 nr, const u64 a[6]);
 void sf_heap_is(u64 brk, u64 end);
 
@@ -70,7 +71,7 @@ int sf_settle_there(struct sf_regs *);
 
 /* segment.c: files of /dev/shm that processes of a tree map by their names */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
-void sf_segment_handed(u64 msg);
+void sf_segment_handed(u32 nr, const u64 a[6]);
 int sf_segment_of_site(u64 fd);
 int sf_segment_asks(const u64 a[6], struct sf_shared_file *, u32 *flags);
 int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);

@@ -14,8 +14,7 @@
  * In a pair each site has the file itself, made and mapped by its own processes. So it is with segments of System V that the
  * program makes: each site has its own, and the program knows it by one number at both.
  *
- * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file; memory objects
- * that sendmmsg(2) hands on, or a second control message.
+ * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file.
  * See shm_overview(7), tmpfs(5); crates/replica/src/segments.rs.
  */
 #include "agent.h"
@@ -65,14 +64,15 @@ void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 	store(&made[1], st[1]);
 }
 
-/* Leader, before a message is sent: memory objects in it are for other processes as well. */
-void sf_segment_handed(u64 msg)
+/* Leader, before messages are sent: memory objects in them are for other processes as well. */
+void sf_segment_handed(u32 nr, const u64 a[6])
 {
 	static s32 fd[SF_RIGHTS_MAX];
-	u64 st[18];
-	for (u32 n = sf_message_rights(msg, fd, SF_RIGHTS_MAX); n--;)
-		if (is_tmpfs((u32)fd[n]) && sys2(NR_fstat, fd[n], st) == 0)
-			sf_rpc(SF_RPC_MADE, st[0], st[1], HANDED_ON, 0, 0);
+	u64 st[18], msg;
+	for (u32 i = 0; (msg = sf_message_sent(nr, a, i)) != 0; i++)
+		for (u32 n = sf_message_rights(msg, fd, SF_RIGHTS_MAX); n--;)
+			if (is_tmpfs((u32)fd[n]) && sys2(NR_fstat, fd[n], st) == 0)
+				sf_rpc(SF_RPC_MADE, st[0], st[1], HANDED_ON, 0, 0);
 }
 
 /* In a pair: whether a descriptor is one of such a file. Each site has its own, which its processes map: one at a time runs. */

@@ -831,11 +831,13 @@ static int is_handed_on(u32 nr, const u64 a[6])
 {
 	static s32 fd[SF_RIGHTS_MAX];
 	struct stat st;
-	if (nr != NR_sendmsg || !sf_shared_own())
+	u64 msg;
+	if ((nr != NR_sendmsg && nr != NR_sendmmsg) || !sf_shared_own())
 		return 0;
-	for (u32 n = sf_message_rights(a[1], fd, SF_RIGHTS_MAX); n--;)
-		if (stat_of((u32)fd[n], &st) == 0 && is_own_view(&st, 0, ~0ull))
-			return 1;
+	for (u32 i = 0; (msg = sf_message_sent(nr, a, i)) != 0; i++)
+		for (u32 n = sf_message_rights(msg, fd, SF_RIGHTS_MAX); n--;)
+			if (stat_of((u32)fd[n], &st) == 0 && is_own_view(&st, 0, ~0ull))
+				return 1;
 	return 0;
 }
 

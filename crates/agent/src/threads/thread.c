@@ -745,6 +745,8 @@ static void add_call(u32 index, const struct sf_thread *t)
 {
 	const struct sf_regs *r = &t->regs;
 	struct pollfd one;
+	s32 fd;
+	u16 events;
 	switch (t->nr) {
 	case NR_poll:
 	case NR_ppoll:
@@ -757,6 +759,11 @@ static void add_call(u32 index, const struct sf_thread *t)
 	case NR_epoll_wait:
 	case NR_epoll_pwait:
 	case NR_epoll_pwait2: add_thread(index, (s32)r->rdi, POLLIN); return;
+	case NR_splice:
+	case NR_tee: /* one end, or what is ready as well as the other */
+		sf_splice_waits(t->nr, (const u64[6]){ r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 }, &fd, &events);
+		add_thread(index, fd, events);
+		return;
 	}
 	if (!t->retry && !(sf_waits[t->nr & 511] & SF_WAITS_ENDS))
 		add_thread(index, (s32)r->rdi, sends_thread(t->nr) ? POLLOUT : POLLIN);

@@ -6,6 +6,7 @@
  *
  *   read, accept, recv, write, send ...   poll(2) first; what is sent to a pipe or a stream moves in parts
  *   sendfile                              as a write, in parts of which the socket has room for one
+ *   splice, tee                           as a read and a write; to a socket less than is asked for
  *   poll, select, epoll_wait              with no time; what they have stored is put back
  *   nanosleep, clock_nanosleep            the agent's clock
  *   connect                               without waiting; then as a write
@@ -14,7 +15,7 @@
  *   futex, on a word of several processes without waiting, and again every few milliseconds: as if woken
  *   pause, sigsuspend                     parked until a signal
  *
- * Not covered: opening a FIFO, ioctl(2) that wait, splice(2), getrandom before the kernel has any, several
+ * Not covered: opening a FIFO, ioctl(2) that wait, getrandom before the kernel has any, several
  * processes that take from one blocking descriptor, messages of many parts to a full pipe: these stop
  * all threads while they wait. SO_RCVTIMEO and SO_SNDTIMEO are not looked at while a thread is parked.
  */
@@ -27,6 +28,8 @@
 #define MSG_DONTWAIT 0x40u
 #define POLLIN 1
 #define POLLOUT 4
+#define SPLICE_F_NONBLOCK 2u
+#define SPLICE_F_ALL 15u
 #define PIPE_PART 4096u /* a pipe that takes anything takes a page (pipe(7), PIPE_BUF) */
 
 enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES };
@@ -70,6 +73,13 @@ static int socket_type(u64 fd)
 {
 	u32 type = 0, bytes = sizeof type;
 	return sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, (u64)&type, (u64)&bytes, 0) == 0 ? (int)type : 0;
+}
+
+static int is_local(u64 fd)
+{
+	u32 domain = 0, bytes = sizeof domain;
+	return sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 39 /* SO_DOMAIN */, (u64)&domain, (u64)&bytes, 0) == 0 &&
+	       domain == 1 /* AF_UNIX */;
 }
 
 static int is_pipe(u64 fd)
@@ -123,24 +133,70 @@ static enum sf_try ready(u32 nr, u64 call[7], int sends)
 
 /* sendfile(2) has no flag for not waiting, and to set the file's own would reach others that have it. A stream that can be written to
  * has room for a third of its buffer (tcp_poll; unix_poll: three quarters), which also counts what the kernel keeps beside the bytes. */
-static enum sf_try sends_file(u64 call[7])
+static u64 room_of_stream(u64 fd)
+{
+	u32 room = 0, bytes = sizeof room;
+	if (socket_type(fd) != 1 /* SOCK_STREAM */ || nonblocking(fd) ||
+	    sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 7 /* SO_SNDBUF */, (u64)&room, (u64)&bytes, 0) < 0)
+		return ~0ull; /* a pipe takes what it has room for */
+	return room / 8 < PIPE_PART ? PIPE_PART : room / 8 & ~(PIPE_PART - 1);
+}
+
+static int is_ready(u64 fd, u16 events)
 {
 	struct {
 		s32 fd;
 		u16 events, revents;
-	} p = { (s32)call[1], POLLOUT, 0 };
-	u32 room = 0, bytes = sizeof room;
-	if (sys3(NR_poll, &p, 1, 0) == 0)
+	} p = { (s32)fd, events, 0 };
+	return sys3(NR_poll, &p, 1, 0) != 0;
+}
+
+static enum sf_try sends_file(u64 call[7])
+{
+	if (!is_ready(call[1], POLLOUT))
 		return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
-	if (socket_type(call[1]) != 1 /* SOCK_STREAM */ || nonblocking(call[1]) ||
-	    sf_sys(NR_getsockopt, call[1], 1 /* SOL_SOCKET */, 7 /* SO_SNDBUF */, (u64)&room, (u64)&bytes, 0) < 0)
-		return SF_TRY_GO; /* a pipe takes what it has room for */
-	room = room / 8 < PIPE_PART ? PIPE_PART : room / 8 & ~(PIPE_PART - 1);
+	const u64 room = room_of_stream(call[1]);
 	if (call[4] <= room)
 		return SF_TRY_GO;
 	call[4] = room;
 	q.cuts = 1;
 	return SF_TRY_CHECK;
+}
+
+/* splice(2), tee(2): 1: the call would wait, for this end. Its own flag is for pipes, and for a local socket that it reads. */
+int sf_splice_waits(u32 nr, const u64 a[6], s32 *fd, u16 *events)
+{
+	const int tees = nr == NR_tee;
+	const u64 ends[2] = { a[0], a[tees ? 1 : 2] }, bytes = a[tees ? 2 : 4];
+	const u32 flags = (u32)a[tees ? 3 : 5];
+	const int pipes[2] = { is_pipe(ends[0]), is_pipe(ends[1]) };
+	int at_once = flags & SPLICE_F_NONBLOCK;
+	for (int k = 0; k < 2; k++) {
+		at_once |= pipes[k] && nonblocking(ends[k]);
+		if (!bytes || flags > SPLICE_F_ALL || (pipes[k] ? !tees && a[1 + 2 * k] : tees || !pipes[!k]))
+			return 0; /* the kernel refuses it, or has nothing to do */
+	}
+	for (int k = 0; k < 2; k++) {
+		*fd = (s32)ends[k];
+		*events = k ? POLLOUT : POLLIN;
+		const int never = pipes[k] ? at_once : nonblocking(ends[k]) || (at_once && !k && is_local(ends[k]));
+		if (!never && !is_ready(ends[k], *events))
+			return 1;
+	}
+	return 0;
+}
+
+/* A pipe has what it had a moment ago, and the kernel waits for the first bytes alone; but what goes to a stream all has to go. */
+static enum sf_try splices(u32 nr, u64 call[7])
+{
+	s32 fd;
+	u16 events;
+	if (sf_splice_waits(nr, call + 1, &fd, &events))
+		return SF_TRY_PARK;
+	const u64 room = nr == NR_splice ? room_of_stream(call[3]) : ~0ull;
+	if (call[5] > room && nr == NR_splice)
+		call[5] = room; /* it may move less than it is asked to (splice(2)) */
+	return SF_TRY_GO;
 }
 
 static int save(u64 at, u64 n)
@@ -334,6 +390,8 @@ static enum sf_try waits_for_descriptor(u32 nr, u64 call[7])
 	case NR_pwritev2:
 	case NR_mq_timedsend: return ready(nr, call, 1);
 	case NR_sendfile: return sends_file(call);
+	case NR_splice:
+	case NR_tee: return splices(nr, call);
 	case NR_poll:
 	case NR_ppoll:
 		if (!save(call[1], (u64)(u32)call[2] * 8))

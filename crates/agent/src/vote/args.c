@@ -648,7 +648,15 @@ s64 sf_user_string(char *to, u64 from, u32 room)
 	return n;
 }
 
-/* The first descriptors that a message of the program carries (cmsg(3)). Their number; 0, if there are more than `room`. */
+/* Where a message stands that a call sends, or 0 behind the last of them (sendmsg(2), sendmmsg(2)). */
+u64 sf_message_sent(u32 nr, const u64 a[6], u32 i)
+{
+	if (nr == NR_sendmmsg && i < messages(a))
+		return a[1] + i * sizeof(struct mmsghdr);
+	return nr == NR_sendmsg && !i ? a[1] : 0;
+}
+
+/* The descriptors that a message of the program carries (cmsg(3)). Their number; 0, if there are more than `room`. */
 u32 sf_message_rights(u64 at, s32 *fd, u32 room)
 {
 	struct msghdr m;
@@ -656,6 +664,7 @@ u32 sf_message_rights(u64 at, s32 *fd, u32 room)
 		u64 len;
 		u32 level, type;
 	} head;
+	u32 all = 0;
 	if (sf_user_bytes(&m, at, sizeof m) < 0 || !m.control)
 		return 0;
 	for (u64 to = 0; to + sizeof head <= m.controllen; to += (head.len + 7) & ~7ull) {
@@ -664,7 +673,9 @@ u32 sf_message_rights(u64 at, s32 *fd, u32 room)
 		if (head.level != 1 /* SOL_SOCKET */ || head.type != 1 /* SCM_RIGHTS */)
 			continue;
 		const u64 n = (head.len - sizeof head) / 4;
-		return n > room || sf_user_bytes(fd, (u64)m.control + to + sizeof head, n * 4) < 0 ? 0 : (u32)n;
+		if (n > room - all || sf_user_bytes(fd + all, (u64)m.control + to + sizeof head, n * 4) < 0)
+			return 0;
+		all += (u32)n;
 	}
-	return 0;
+	return all;
 }

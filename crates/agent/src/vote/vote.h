@@ -46,6 +46,7 @@ void sf_claim_as(const struct sf_claim_record *);
 /* args.c: compare and carry what a call's arguments point to, from the rows of calls.def */
 s64 sf_user_bytes(void *to, u64 from, u64 n);
 #define SF_RIGHTS_MAX 253u /* SCM_MAX_FD, unix(7) */
+u64 sf_message_sent(u32 nr, const u64 a[6], u32 i);
 u32 sf_message_rights(u64 at, s32 *fd, u32 room);
 s64 sf_user_string(char *to, u64 from, u32 room);
 void sf_message_again(u64 at);

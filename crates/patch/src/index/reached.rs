@@ -16,11 +16,11 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::Index;
 use crate::CodeView;
-use crate::insn::{candidates, is_terminator, site_of, word};
+use crate::insn::{candidates, is_terminator, is_user_code, word};
 use crate::parts::in_parts;
 
 /// What control flow from known code reaches outside of known functions.
@@ -68,6 +68,11 @@ impl Reached {
     /// Whether an instruction starts here.
     pub(crate) fn starts(&self, addr: u64) -> bool {
         self.bytes.get(addr) == State::Start
+    }
+
+    /// Whether it is a byte of an instruction.
+    pub(crate) fn holds(&self, addr: u64) -> bool {
+        matches!(self.bytes.get(addr), State::Start | State::Inside)
     }
 
     /// The gapless run of instructions around one of them, `limit` bytes each way at most. It
@@ -312,27 +317,4 @@ fn padded_start(view: &CodeView<'_>, at: u64) -> Option<u64> {
         .into_iter()
         .find(is_start)
         .map(|here| view.addr + here as u64)
-}
-
-/// Whether a user program can execute this without a fault by privilege. `hlt` stays in: C
-/// libraries end `exit` with it.
-fn is_user_code(insn: &Instruction) -> bool {
-    let plain = matches!(
-        insn.flow_control(),
-        FlowControl::Next
-            | FlowControl::ConditionalBranch
-            | FlowControl::UnconditionalBranch
-            | FlowControl::IndirectBranch
-            | FlowControl::Call
-            | FlowControl::IndirectCall
-            | FlowControl::Return
-            | FlowControl::Exception
-            | FlowControl::XbeginXabortXend
-    );
-    let far = insn.is_jmp_far()
-        || insn.is_call_far()
-        || insn.is_jmp_far_indirect()
-        || insn.is_call_far_indirect();
-    let site = site_of(insn, true).is_some();
-    (plain || site) && !far && (!insn.is_privileged() || insn.mnemonic() == Mnemonic::Hlt)
 }

@@ -278,3 +278,60 @@ fn no_jump_spells_a_system_call() {
     assert!(!plan.writes[0].bytes.windows(2).any(|b| b == [0x0F, 0x05]));
     assert!(!plan.arena.windows(2).any(|b| b == [0x0F, 0x05]));
 }
+
+/// Code that no function covers and nothing leads to, with what stands before and behind the bytes `0f 31`.
+fn clocks_of(code: &[u8], inert: &[std::ops::Range<u64>]) -> Vec<u64> {
+    let unknown = Module {
+        functions: Vec::new(),
+        inert: inert.to_vec(),
+        ..module(code)
+    };
+    let sites = find_sites(&unknown);
+    assert!(sites.iter().all(|site| !site.proven));
+    sites.iter().map(|site| site.addr - CODE).collect()
+}
+
+#[test]
+fn what_may_read_the_clock_stays_in_doubt() {
+    // mov rbx, rax and so on; ret; rdtsc; ret
+    let before = [[0x48, 0x89, 0xC3].repeat(80), vec![0xC3]].concat();
+    let at = before.len() as u64;
+    let code = [&before[..], &[0x0F, 0x31, 0xC3]].concat();
+    assert_eq!(clocks_of(&code, &[]), [at]);
+    // Data that decodes as anything does not make it less of one.
+    let code = [
+        &b"no code, but a text\0 of some length\0"[..],
+        &[0x0F, 0x01, 0xF9, 0xC3],
+    ]
+    .concat();
+    assert_eq!(clocks_of(&code, &[]), [36]);
+}
+
+#[test]
+fn what_lies_in_an_instruction_reads_no_clock() {
+    // ...; jmp over; xor eax, eax: what Go has.
+    let before = [0x48, 0x89, 0xC3].repeat(80);
+    let at = before.len() as u64 + 1;
+    let behind = [0x90; 17];
+    let code = [&before[..], &[0xEB, 0x0F, 0x31, 0xC0], &behind, &[0xC3]].concat();
+    assert_eq!(clocks_of(&code, &[]), []);
+    // A branch leads to the second byte of the jump.
+    let back = code.len() as u64 + 2 - at;
+    let entered = [&code[..], &[0xEB, back.wrapping_neg().to_le_bytes()[0]]].concat();
+    assert_eq!(clocks_of(&entered, &[]), [at]);
+}
+
+#[test]
+fn tables_read_no_clock() {
+    // rdtsc; in al, dx: no program goes on so.
+    assert_eq!(clocks_of(&[0xC3, 0x0F, 0x31, 0xEC, 0xC3], &[]), []);
+    // rdtsc; call to where there is no code.
+    assert_eq!(
+        clocks_of(&[0xC3, 0x0F, 0x31, 0xE8, 0, 0, 1, 0, 0xC3], &[]),
+        []
+    );
+    // A section that is not for code.
+    let code = [0xC3, 0x0F, 0x31, 0xC3];
+    assert_eq!(clocks_of(&code, &[]), [1]);
+    assert_eq!(clocks_of(&code, &[CODE + 1..CODE + 4]), []);
+}

@@ -11,7 +11,7 @@ use steadfast_sys::procfs;
 
 use super::{Supervisor, bare, tree};
 use crate::group::at;
-use crate::modules::protection_at;
+use crate::modules::{Prepared, protection_at};
 use crate::segments::Asks;
 use crate::{LaunchError, Step, abi, held};
 
@@ -238,12 +238,12 @@ impl Supervisor<'_> {
             taken.push(abi::BASE..abi::AGENT_END);
             Some(taken)
         };
-        let prepared = self.modules.add(&name, &open_as, region, offset, taken);
+        let prepared = self
+            .modules
+            .add(&name, &open_as, region.clone(), offset, taken)
+            .unwrap_or_else(|| Prepared::unknown(&region));
         self.modules.flips.write(&self.group.memory);
-        let Some(prepared) = prepared else {
-            return Vec::new();
-        };
-        if prepared.writes.is_empty() && prepared.traps.is_empty() {
+        if prepared.is_nothing() {
             return Vec::new();
         }
         prepared.encode(protection.get())
