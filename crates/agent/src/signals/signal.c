@@ -725,6 +725,8 @@ int sf_signal_pending(void)
 {
 	if (likely(!load(&me.pending_n)))
 		return 0;
+	if (unlikely(app.parts.quiet))
+		return 0;
 	return settle();
 }
 
