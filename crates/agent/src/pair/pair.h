@@ -61,6 +61,7 @@ void sf_parts_cut(struct sf_parts *, struct sf_regs *, u64 done);
 
 /* shown.c: protected files that are mapped */
 void sf_shown_born(void);
+void sf_shown_bore(u32 child);
 void sf_shown_leaves(void);
 s64 sf_shown_room(u64 fd, int shared, int writes);
 void sf_shown_begins(u64 at, const u64 a[6], int shared);

@@ -96,11 +96,19 @@ static void tell_all(void)
 			tell_of(files[f].dev, files[f].ino, own);
 }
 
-/* A new process, or a site that joins. */
+/* A new process. */
 void sf_shown_born(void)
 {
 	if (app.shown_n)
 		tell_all();
+}
+
+/* Its parent, which may write before the child has said so itself. */
+void sf_shown_bore(u32 child)
+{
+	for (u32 f = 0; app.shown_n && f < SF_SHOWN_FILES; f++)
+		if (is_used(f))
+			tell_of(files[f].dev, files[f].ino, child);
 }
 
 /* Its memory is gone: a new program, or the end of one. */

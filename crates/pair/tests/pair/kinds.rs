@@ -15,10 +15,10 @@ const READS: [&str; 16] = [
     "read", "pread", "readv", "preadv", "preadv2", "direct", "sendfile", "splice", "streamed",
     "spliced", "served", "mapped", "private", "changed", "run", "synced",
 ];
-const WRITES: [&str; 24] = [
+const WRITES: [&str; 25] = [
     "write", "pwrite", "writev", "pwritev", "pwritev2", "append", "direct", "sync", "shorter",
     "longer", "beyond", "room", "added", "adds", "short", "even", "over", "exchange", "linked",
-    "crowded", "filled", "taken", "shows", "anew",
+    "crowded", "filled", "taken", "shows", "bred", "anew",
 ];
 
 /// Six pages, and a part of a seventh.
@@ -34,7 +34,7 @@ pub(crate) fn with_file(name: &str) -> (PathBuf, PathBuf) {
     (dir, program)
 }
 
-fn site(data: &Path, program: &Path) -> Site {
+pub(crate) fn site(data: &Path, program: &Path) -> Site {
     Site {
         command: vec![program.display().to_string(), "f".to_owned()],
         ..sqlite_site(data)
@@ -152,6 +152,10 @@ fn what_would_leave_the_sites_unequal_is_refused_by_name() {
         ("punch", "fallocate that cuts or shifts a protected file"),
         ("cut", "truncate(2) by name"),
         ("link", "a second name (link)"),
+        (
+            "breeds",
+            "changing a protected file that another process has mapped",
+        ),
     ] {
         let mut both = Both::start(&site, &site);
         let before = both.ask("pread");
