@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +154,77 @@ static int breeds(int fd, int goes_on)
 	return pwrite(fd, bytes, 5100, PAGE) == 5100 && !memcmp(kept + PAGE, bytes, 5100);
 }
 
+/* Two threads send the file again and again, by an offset and by its position, to one that reads slowly, while a clock rings. */
+static struct sender {
+	int file, ends[2], own;
+	size_t n;
+	pthread_t thread;
+} senders[2];
+#define TIMES 16
+
+static void *sends(void *arg)
+{
+	struct sender *s = arg;
+	for (int i = 0; i < TIMES; i++) {
+		off_t off = 0;
+		size_t at = 0;
+		lseek(s->file, 0, SEEK_SET);
+		while (at < s->n) {
+			ssize_t sent = sendfile(s->ends[1], s->file, s->own ? NULL : &off, s->n - at);
+			if (sent < 0 && errno == EINTR)
+				continue;
+			at += sent > 0 ? (size_t)sent : 0;
+			if (sent <= 0 || (s->own ? lseek(s->file, 0, SEEK_CUR) : off) != (off_t)at)
+				return s;
+		}
+	}
+	return NULL;
+}
+
+static void rings(int signal)
+{
+	(void)signal;
+}
+
+static int alarmed(const char *path, int fd, int restarts)
+{
+	struct sigaction act = { .sa_handler = rings, .sa_flags = restarts ? SA_RESTART : 0 };
+	struct itimerval often = { { 0, 7000 }, { 0, 7000 } }, never = { { 0, 0 }, { 0, 0 } };
+	const size_t n = size(fd);
+	static char piece[MOST];
+	int right = pread(fd, bytes, n, 0) == (ssize_t)n;
+	for (int k = 0; k < 2; k++) {
+		struct sender *s = &senders[k];
+		s->own = k;
+		s->n = n;
+		s->file = open(path, O_RDONLY);
+		right &= socketpair(AF_UNIX, SOCK_STREAM, 0, s->ends) == 0;
+		const int few = 8192;
+		setsockopt(s->ends[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
+	}
+	sigaction(SIGALRM, &act, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (int k = 0; k < 2; k++)
+		pthread_create(&senders[k].thread, NULL, sends, &senders[k]);
+	for (int k = 0; k < 2; k++)
+		for (size_t i = 0, at; i < TIMES; i++) {
+			for (at = 0; at < n;) {
+				const ssize_t got = read(senders[k].ends[0], piece + at, n - at < 5000 ? n - at : 5000);
+				at += got > 0 ? (size_t)got : 0;
+				if (got == 0 || (got < 0 && errno != EINTR))
+					return 0;
+			}
+			right &= !memcmp(piece, bytes, n);
+		}
+	for (int k = 0; k < 2; k++) {
+		void *wrong;
+		pthread_join(senders[k].thread, &wrong);
+		right &= !wrong && !close(senders[k].file) && !close(senders[k].ends[0]) && !close(senders[k].ends[1]);
+	}
+	setitimer(ITIMER_REAL, &never, NULL);
+	return right;
+}
+
 static int is_as_read(const char *map, int fd, size_t from, size_t n)
 {
 	return pread(fd, bytes, n, (off_t)from) == (ssize_t)n && !memcmp(map + from, bytes, n);
@@ -270,7 +343,9 @@ static int put(const char *kind, const char *path, unsigned round)
 		int to = (int)syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how);
 		done = write(to, bytes, 2 * PAGE + 100) == 2 * PAGE + 100 ? 5100 : -1;
 		close(to);
-	} else if (!strcmp(kind, "keep"))
+	} else if (!strcmp(kind, "alarmed") || !strcmp(kind, "rung"))
+		done = alarmed(path, fd, !strcmp(kind, "alarmed")) ? 5100 : -1;
+	else if (!strcmp(kind, "keep"))
 		done = keeps(fd) ? 5100 : -1;
 	else if (!strcmp(kind, "bred") || !strcmp(kind, "breeds"))
 		done = breeds(fd, !strcmp(kind, "breeds")) ? 5100 : -1;

@@ -15,10 +15,10 @@ const READS: [&str; 16] = [
     "read", "pread", "readv", "preadv", "preadv2", "direct", "sendfile", "splice", "streamed",
     "spliced", "served", "mapped", "private", "changed", "run", "synced",
 ];
-const WRITES: [&str; 25] = [
+const WRITES: [&str; 27] = [
     "write", "pwrite", "writev", "pwritev", "pwritev2", "append", "direct", "sync", "shorter",
     "longer", "beyond", "room", "added", "adds", "short", "even", "over", "exchange", "linked",
-    "crowded", "filled", "taken", "shows", "bred", "anew",
+    "crowded", "filled", "taken", "shows", "bred", "alarmed", "rung", "anew",
 ];
 
 /// Six pages, and a part of a seventh.
