@@ -87,6 +87,7 @@ void sf_pair_born(void)
 {
 	children = 0;
 	sf_ipc_born();
+	sf_parts_born();
 	sf_shown_born();
 }
 

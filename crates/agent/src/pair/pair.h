@@ -53,6 +53,7 @@ s64 sf_ipc_follows(const struct sf_call *, u32 nr, const u64 a[6], const struct 
 /* parts.c: a call that is made of several */
 int sf_parts_are(u32 nr, const u64 a[6]);
 int sf_parts_call(u32 nr);
+void sf_parts_born(void);
 struct sf_result *sf_parts_plan(struct sf_event *, u32 nr, const u64 a[6]);
 void sf_parts_begin(struct sf_regs *, s64 plan, u64 place);
 void sf_parts_go_on(struct sf_regs *, s64 ret, u32 flags, const struct sf_siginfo *);

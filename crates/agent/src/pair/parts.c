@@ -102,6 +102,13 @@ static int is_ready(u64 fd, u16 events)
 	return sys3(NR_poll, &p, 1, 0) != 0;
 }
 
+/* A new process has one thread, which is in no such call. */
+void sf_parts_born(void)
+{
+	for (u32 i = 0; i < SF_PART_BUFFERS; i++)
+		app.part_buffer[i] &= ~1ull;
+}
+
 /* How much a descriptor takes at once, and whether more may follow: a pipe is not waited for once it has got something. */
 static s64 room_of(u64 fd, s64 flags, int nonblocking)
 {
@@ -330,7 +337,7 @@ static void closes_map(struct sf_regs *r)
 static void fills_map(struct sf_regs *r)
 {
 	const struct sf_parts *p = &app.parts;
-	const u64 left = p->plan - p->moved;
+	const u64 left = p->plan > p->moved ? sf_page_up(p->plan - p->moved) : 0; /* whole pages, for direct I/O */
 	if (left)
 		makes(r, PART_FILL, 1, NR_pread64, p->a[4], p->at + p->moved, left < FILL_BYTES ? left : FILL_BYTES, p->a[5] + p->moved);
 	else

@@ -122,6 +122,22 @@ void sf_shown_leaves(void)
 		}
 }
 
+/* A zombie shows nothing any more, and has its number until its parent has heard of it (proc_pid_stat(5)). */
+static int has_memory(u32 process)
+{
+	char name[32] = "/proc/", text[64] = "";
+	u32 at = 6 + sf_decimal(name + 6, process);
+	memcpy(name + at, "/stat", 6);
+	const s64 fd = sys3(NR_open, name, 02000000 /* O_RDONLY|O_CLOEXEC */, 0);
+	const s64 n = fd < 0 ? 0 : sys3(NR_read, fd, text, sizeof text - 1);
+	if (fd >= 0)
+		sys1(NR_close, fd);
+	for (s64 i = n - 3; i > 0; i--)
+		if (text[i] == ')')
+			return text[i + 2] != 'Z' && text[i + 2] != 'X';
+	return sys2(NR_kill, process, 0) != -ESRCH;
+}
+
 /* Leader, before a file is changed, with its turn: whether another process has it mapped. */
 int sf_shown_elsewhere(const struct stat *st)
 {
@@ -131,7 +147,7 @@ int sf_shown_elsewhere(const struct stat *st)
 		u32 process = load(&s->process);
 		if (!process || process == own || s->dev != st->dev || s->ino != st->ino)
 			continue;
-		if (sys2(NR_kill, process, 0) != -ESRCH)
+		if (has_memory(process))
 			return 1;
 		__atomic_compare_exchange_n(&s->process, &process, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	}
@@ -139,6 +155,14 @@ int sf_shown_elsewhere(const struct stat *st)
 }
 
 /* ---- the table, in every replica ---- */
+
+static int is_room_on_site(void)
+{
+	for (u32 i = 0; i < SF_TREE_SHOWN; i++)
+		if (!load(&TREE->shown[i].process))
+			return 1;
+	return 0;
+}
 
 static u32 free_file(void)
 {
@@ -156,7 +180,7 @@ s64 sf_shown_room(u64 fd, int shared, int writes)
 		return -ENODEV;
 	if (!shared)
 		return 0;
-	if ((writes && sf_pair_has_others()) || free_file() == SF_SHOWN_FILES || load(&TREE->shown_lost))
+	if ((writes && sf_pair_has_others()) || free_file() == SF_SHOWN_FILES || !is_room_on_site() || load(&TREE->shown_lost))
 		return -ENODEV;
 	const s64 n = sf_fd_name(fd, name, sizeof name);
 	return n > 0 && n < (s64)sizeof name ? 0 : -ENODEV;
