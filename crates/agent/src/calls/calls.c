@@ -1377,7 +1377,7 @@ void sf_on_syscall(struct sf_regs *r)
 			return;
 		if (unlikely(app.parts.stage))
 			k.trapped = 0;
-	} while (unlikely(flags & SF_R_REST) || unlikely(app.parts.stage && !(flags & SF_R_PARK)));
+	} while (unlikely(flags & SF_R_REST) || unlikely(app.parts.stage && !(flags & SF_R_PARK) && !sf_parts_rest(r)));
 	if (unlikely(app.parts.over))
 		flags = (s32)sf_parts_over((u32)flags, &k.info);
 	if (unlikely(k.act == ACT_RETURN)) {

@@ -134,6 +134,7 @@ struct sf_parts {
 	u32 nr;    /* of the program's call */
 	u32 held;  /* flags of a result whose signal waits for the parts behind it */
 	u32 over, buffer;
+	u32 rests, spare; /* other threads may have their turn before the next one */
 	u64 a[6];  /* its arguments */
 	u64 plan;  /* how much, and how */
 	u64 moved, n; /* bytes; those of this round */

@@ -57,6 +57,7 @@ void sf_parts_born(void);
 struct sf_result *sf_parts_plan(struct sf_event *, u32 nr, const u64 a[6]);
 void sf_parts_begin(struct sf_regs *, s64 plan, u64 place);
 void sf_parts_go_on(struct sf_regs *, s64 ret, u32 flags, const struct sf_siginfo *);
+int sf_parts_rest(struct sf_regs *);
 u32 sf_parts_over(u32 flags, struct sf_siginfo *);
 void sf_parts_cut(struct sf_parts *, struct sf_regs *, u64 done);
 

@@ -389,9 +389,10 @@ static void written_part(struct sf_regs *r, s64 ret)
 	const u64 place = p->place + p->moved;
 	if (ret > 0 && at && sf_user_put(at, &place, sizeof place))
 		ends_part(r, -EFAULT);
-	else if (ret == (s64)p->n && (p->plan & AGAIN) && p->moved < all && !p->held)
+	else if (ret == (s64)p->n && (p->plan & AGAIN) && p->moved < all && !p->held) {
+		p->rests = app.threads > 1;
 		reads_part(r);
-	else if (!at && !(p->plan & OF_PIPE))
+	} else if (!at && !(p->plan & OF_PIPE))
 		makes(r, PART_SEEK, 1, NR_lseek, p->a[p->nr == NR_sendfile], place, 0 /* SEEK_SET */, 0);
 	else
 		ends_part(r, (s64)p->moved);
@@ -445,6 +446,17 @@ void sf_parts_go_on(struct sf_regs *r, s64 ret, u32 flags, const struct sf_sigin
 	else
 		goes_on_move(r, ret);
 	p->quiet |= p->held != 0;
+}
+
+/* Between two rounds: 1: the call goes on when its thread does, as one that was parked. */
+int sf_parts_rest(struct sf_regs *r)
+{
+	if (likely(!app.parts.rests))
+		return 0;
+	app.parts.rests = 0;
+	r->rcx = r->rip;
+	r->rip = (u64)sf_entry_syscall;
+	return 1;
 }
 
 /* The last one has been made: what its result brings along, and what was held. */
