@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 34] = [
+const C: [&str; 36] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -37,6 +37,8 @@ const C: [&str; 34] = [
     "pair/crew",
     "pair/join",
     "pair/ipc",
+    "pair/parts",
+    "pair/shown",
     "memory/settle",
     "ground/init",
 ];

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +12,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -56,25 +60,32 @@ static ssize_t all(const char *kind, int fd, size_t n)
 	return (ssize_t)at;
 }
 
-/* As programs do: what the kernel refuses is read. */
+/* How the bytes came, where the kernel may refuse a call: by it, or by reads as programs do then. */
+static const char *way = "";
+
+/* By sendfile and splice, with an offset and without, to a pipe and to a socket. */
 static ssize_t handed(const char *kind, int fd, size_t n)
 {
+	const int socket = !strcmp(kind, "served"), own = socket || !strcmp(kind, "streamed") || !strcmp(kind, "spliced");
 	int ends[2];
 	ssize_t got = -1;
-	if (pipe(ends))
+	if (socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends))
 		return -1;
 	size_t at = 0;
+	way = " by itself";
 	while (at < n) {
 		off_t off = (off_t)at;
-		if (!strcmp(kind, "sendfile"))
-			got = sendfile(ends[1], fd, &off, PAGE);
+		if (!strncmp(kind, "splice", 6))
+			got = splice(fd, own ? NULL : &off, ends[1], NULL, own ? MOST : PAGE, 0);
 		else
-			got = splice(fd, &off, ends[1], NULL, PAGE, 0);
+			got = sendfile(ends[1], fd, own ? NULL : &off, own ? MOST : PAGE);
 		if (got < 0) {
+			way = " by reads";
 			got = pread(fd, bytes + at, PAGE, (off_t)at);
 			if (got <= 0)
 				return -1;
-		} else if (got > 0 && read(ends[0], bytes + at, (size_t)got) != got) {
+		} else if (!got || read(ends[0], bytes + at, (size_t)got) != got ||
+			   (own ? lseek(fd, 0, SEEK_CUR) : off) != (off_t)at + got) {
 			return -1;
 		}
 		at += (size_t)got;
@@ -84,17 +95,180 @@ static ssize_t handed(const char *kind, int fd, size_t n)
 	return (ssize_t)at;
 }
 
-/* As programs do: what cannot be mapped is read. */
+/* One that stays, and has room behind the file's end. */
+static char *kept;
+
+static int keeps(int fd)
+{
+	kept = mmap(NULL, MOST, PROT_READ, MAP_SHARED, fd, 0);
+	return kept != MAP_FAILED;
+}
+
 static ssize_t mapped(const char *kind, int fd, size_t n)
 {
-	const int sync = !strcmp(kind, "synced");
+	if (!strcmp(kind, "kept")) {
+		memcpy(bytes, kept, n);
+		return (ssize_t)n;
+	}
+	const int sync = !strcmp(kind, "synced"), changes = !strcmp(kind, "changed");
 	const int flags = sync ? MAP_SHARED_VALIDATE | MAP_SYNC : strcmp(kind, "mapped") ? MAP_PRIVATE : MAP_SHARED;
-	void *at = mmap(NULL, n, sync ? PROT_READ | PROT_WRITE : PROT_READ, flags, fd, 0);
-	if (at == MAP_FAILED)
+	const int prot = PROT_READ | (sync || changes ? PROT_WRITE : 0) | (!strcmp(kind, "run") ? PROT_EXEC : 0);
+	way = " by itself";
+	char *at = mmap(NULL, n, prot, flags, fd, 0);
+	if (at == MAP_FAILED) {
+		way = " by reads";
 		return errno == ENODEV || errno == EOPNOTSUPP ? all("pread", fd, n) : -1;
+	}
 	memcpy(bytes, at, n);
+	for (size_t i = n; i % PAGE; i++)
+		if (at[i])
+			return -1;
+	if (changes) /* the file does not see it */
+		memset(at, 'x', n);
+	/* From the middle on. */
+	char *part = mmap(NULL, PAGE, prot, flags, fd, PAGE);
+	if (part == MAP_FAILED || memcmp(part, bytes + PAGE, PAGE))
+		return -1;
+	munmap(part, PAGE);
 	munmap(at, n);
 	return (ssize_t)n;
+}
+
+/* A child has the mapping as well. It ends before the file is written to, or goes on. */
+static int breeds(int fd, int goes_on)
+{
+	int ends[2];
+	if (!keeps(fd) || pipe(ends))
+		return 0;
+	const pid_t child = fork();
+	if (child == 0) {
+		char byte;
+		close(ends[1]);
+		if (goes_on && read(ends[0], &byte, 1) < 0)
+			_exit(1);
+		_exit(memcmp(kept, bytes, PAGE) == 0 ? 1 : 0);
+	}
+	if (!goes_on && waitpid(child, NULL, 0) != child)
+		return 0;
+	bytes[0] ^= 1;
+	return pwrite(fd, bytes, 5100, PAGE) == 5100 && !memcmp(kept + PAGE, bytes, 5100);
+}
+
+/* Two threads send the file again and again, by an offset and by its position, to one that reads slowly, while a clock rings. */
+static struct sender {
+	int file, ends[2], own;
+	size_t n;
+	pthread_t thread;
+} senders[2];
+#define TIMES 16
+
+static void *sends(void *arg)
+{
+	struct sender *s = arg;
+	for (int i = 0; i < TIMES; i++) {
+		off_t off = 0;
+		size_t at = 0;
+		lseek(s->file, 0, SEEK_SET);
+		while (at < s->n) {
+			ssize_t sent = sendfile(s->ends[1], s->file, s->own ? NULL : &off, s->n - at);
+			if (sent < 0 && errno == EINTR)
+				continue;
+			at += sent > 0 ? (size_t)sent : 0;
+			if (sent <= 0 || (s->own ? lseek(s->file, 0, SEEK_CUR) : off) != (off_t)at)
+				return s;
+		}
+	}
+	return NULL;
+}
+
+static void rings(int signal)
+{
+	(void)signal;
+}
+
+static int alarmed(const char *path, int fd, int restarts)
+{
+	struct sigaction act = { .sa_handler = rings, .sa_flags = restarts ? SA_RESTART : 0 };
+	struct itimerval often = { { 0, 7000 }, { 0, 7000 } }, never = { { 0, 0 }, { 0, 0 } };
+	const size_t n = size(fd);
+	static char piece[MOST];
+	int right = pread(fd, bytes, n, 0) == (ssize_t)n;
+	for (int k = 0; k < 2; k++) {
+		struct sender *s = &senders[k];
+		s->own = k;
+		s->n = n;
+		s->file = open(path, O_RDONLY);
+		right &= socketpair(AF_UNIX, SOCK_STREAM, 0, s->ends) == 0;
+		const int few = 8192;
+		setsockopt(s->ends[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
+	}
+	sigaction(SIGALRM, &act, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (int k = 0; k < 2; k++)
+		pthread_create(&senders[k].thread, NULL, sends, &senders[k]);
+	for (int k = 0; k < 2; k++)
+		for (size_t i = 0, at; i < TIMES; i++) {
+			for (at = 0; at < n;) {
+				const ssize_t got = read(senders[k].ends[0], piece + at, n - at < 5000 ? n - at : 5000);
+				at += got > 0 ? (size_t)got : 0;
+				if (got == 0 || (got < 0 && errno != EINTR))
+					return 0;
+			}
+			right &= !memcmp(piece, bytes, n);
+		}
+	for (int k = 0; k < 2; k++) {
+		void *wrong;
+		pthread_join(senders[k].thread, &wrong);
+		right &= !wrong && !close(senders[k].file) && !close(senders[k].ends[0]) && !close(senders[k].ends[1]);
+	}
+	setitimer(ITIMER_REAL, &never, NULL);
+	return right;
+}
+
+static int is_as_read(const char *map, int fd, size_t from, size_t n)
+{
+	return pread(fd, bytes, n, (off_t)from) == (ssize_t)n && !memcmp(map + from, bytes, n);
+}
+
+/* A shared mapping shows what the program writes, by any call, and no more when it is gone. */
+static int shows(const char *path, int fd, unsigned round)
+{
+	const size_t n = size(fd), room = n + 8 * PAGE;
+	int to = open(path, O_WRONLY | O_APPEND);
+	char *map = mmap(NULL, room, PROT_READ, MAP_SHARED, fd, 0), *second = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 2 * PAGE);
+	if (map == MAP_FAILED || second == MAP_FAILED || !is_as_read(map, fd, 0, n))
+		return 0;
+	char new[6000];
+	memset(new, 'A' + (int)(round % 26), sizeof new);
+	struct iovec v[2] = { { new, 700 }, { new + 700, 4400 } };
+	if (pwrite(fd, new, 6000, PAGE + 100) != 6000 || memcmp(second, map + 2 * PAGE, PAGE) || map[PAGE + 100] != new[0] ||
+	    map[PAGE + 99] == new[0])
+		return 0;
+	if (lseek(fd, 3 * PAGE - 50, SEEK_SET) < 0 || writev(fd, v, 2) != 5100 || write(to, new, 5000) != 5000 ||
+	    !is_as_read(map, fd, 0, n + 5000))
+		return 0;
+	/* Cut, and longer again. */
+	if (ftruncate(fd, (off_t)n - 100) || map[n - 99] || ftruncate(fd, (off_t)n + 200) || !is_as_read(map, fd, 0, n + 200))
+		return 0;
+	/* Taken from another file by the kernel. */
+	off_t off = 0;
+	int other = open(path, O_RDONLY);
+	if (lseek(fd, 10, SEEK_SET) != 10 || sendfile(fd, other, &off, 3000) != 3000 || off != 3000 || !is_as_read(map, fd, 0, n + 200))
+		return 0;
+	if (madvise(map, PAGE, MADV_DONTNEED) || !is_as_read(map, fd, 0, n + 200))
+		return 0;
+	if (mremap(second, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno != ENOMEM)
+		return 0;
+	/* Not any more; the other part goes on. */
+	munmap(map + PAGE, PAGE);
+	char *plain = mmap(map + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	if (plain != map + PAGE || pwrite(fd, new, 3 * PAGE > sizeof new ? sizeof new : 0, PAGE - 300) != sizeof new || plain[0] ||
+	    !is_as_read(map, fd, 0, PAGE))
+		return 0;
+	munmap(map, room);
+	close(to);
+	close(other);
+	return pwrite(fd, new, 5100, 10) == 5100;
 }
 
 static int put(const char *kind, const char *path, unsigned round)
@@ -169,6 +343,30 @@ static int put(const char *kind, const char *path, unsigned round)
 		int to = (int)syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how);
 		done = write(to, bytes, 2 * PAGE + 100) == 2 * PAGE + 100 ? 5100 : -1;
 		close(to);
+	} else if (!strcmp(kind, "alarmed") || !strcmp(kind, "rung"))
+		done = alarmed(path, fd, !strcmp(kind, "alarmed")) ? 5100 : -1;
+	else if (!strcmp(kind, "keep"))
+		done = keeps(fd) ? 5100 : -1;
+	else if (!strcmp(kind, "bred") || !strcmp(kind, "breeds"))
+		done = breeds(fd, !strcmp(kind, "breeds")) ? 5100 : -1;
+	else if (!strcmp(kind, "shows"))
+		done = shows(path, fd, round) ? 5100 : -1;
+	else if (!strcmp(kind, "filled")) {
+		/* By way of a pipe. */
+		int ends[2];
+		loff_t to = at;
+		done = !pipe(ends) && write(ends[1], bytes, 5100) == 5100 && splice(ends[0], NULL, fd, &to, 3000, 0) == 3000 &&
+				       to == at + 3000 && lseek(fd, to, SEEK_SET) == to &&
+				       splice(ends[0], NULL, fd, NULL, 2100, 0) == 2100 && lseek(fd, 0, SEEK_CUR) == at + 5100
+			       ? 5100
+			       : -1;
+		close(ends[0]);
+		close(ends[1]);
+	} else if (!strcmp(kind, "taken")) {
+		int from = open(path, O_RDONLY);
+		off_t place = 1;
+		done = lseek(fd, at, SEEK_SET) == at && sendfile(fd, from, &place, 5100) == 5100 && place == 5101 ? 5100 : -1;
+		close(from);
 	} else if (!strcmp(kind, "map"))
 		done = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 5100;
 	else if (!strcmp(kind, "link"))
@@ -244,13 +442,14 @@ int main(int words, char **word)
 			int fd = own < 0 ? held : own;
 			size_t n = size(fd);
 			memset(bytes, 0, sizeof bytes);
-			const int hands = !strcmp(line, "sendfile") || !strcmp(line, "splice");
-			const int maps = !strcmp(line, "mapped") || !strcmp(line, "private") || !strcmp(line, "synced");
+			const int hands = strstr("sendfile splice streamed spliced served", line) != NULL;
+			const int maps = strstr("mapped private changed run synced kept", line) != NULL;
+			way = "";
 			ssize_t got = hands ? handed(line, fd, n) : maps ? mapped(line, fd, n) : all(line, fd, n);
 			uint64_t sum = 0xcbf29ce484222325u;
 			for (ssize_t i = 0; i < got; i++)
 				sum = (sum ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-			printf("%s %zd %016llx\n", line, got, (unsigned long long)sum);
+			printf("%s %zd %016llx%s\n", line, got, (unsigned long long)sum, way);
 			if (own >= 0)
 				close(own);
 		}

@@ -87,8 +87,8 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0121,
-        "in a pair: mapping a protected file to run or change it, or any file shared and writable",
-        "pages that come by a mapping are not compared, and what is stored there is in no ledger; fix: configure the program to read and write (sqlite3: PRAGMA locking_mode=EXCLUSIVE before WAL)",
+        "in a pair: mapping a protected file shared to change or run it, or any file shared and writable",
+        "what is stored there is in no ledger; fix: configure the program to write (sqlite3: PRAGMA locking_mode=EXCLUSIVE before WAL)",
     ),
     (
         0x8000_0123,
@@ -124,6 +124,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         0x8000_012a,
         "in a pair: more than 128 segments, sets of semaphores or queues of System V at a time",
         "the other site would not know which of its own is meant; fix: configure the program to make fewer",
+    ),
+    (
+        0x8000_012b,
+        "in a pair: changing a protected file that another process has mapped",
+        "the other process would not see it; fix: configure the program to read that file instead of mapping it",
     ),
     (
         0x8000_0108,

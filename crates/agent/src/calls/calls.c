@@ -912,6 +912,11 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 {
 	s64 ret = 0;
 	int handled;
+	if (unlikely(c->class == SF_QUERY) && (G->options & SF_O_PAIR) && sf_parts_are(nr, a)) {
+		*out = sf_parts_plan(e, nr, a);
+		sf_pair_note(e, *out, nr, a, (*out)->ret);
+		return (*out)->ret;
+	}
 	switch (act) {
 	case ACT_NOTHING: ret = -c->err; break;
 	case ACT_MIRROR: ret = mirror(c->handler, a, &handled); break;
@@ -1079,8 +1084,11 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 		G->end_value = 9; /* the program's own death, not a replica's */
 		sf_say_end(SF_E_SIGNALED);
 	}
-	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group)
+	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group) {
+		if (unlikely(app.shown_n))
+			sf_shown_leaves();
 		leave_group(r, (s64)(a[0] & 0xff));
+	}
 }
 
 /* A signal waits, and the call has not been made. It comes before the call, unless the call has been waiting already when
@@ -1100,6 +1108,12 @@ static struct sf_result *signal_first(struct sf_event *e, const struct sf_call *
 		sf_collect(res, c, a, -EINTR);
 	sf_signal_attach(res, again);
 	return res;
+}
+
+/* The call will be made of others (pair/parts.c): no more than that has happened. */
+INLINE int is_plan(u32 nr, const struct sf_result *r)
+{
+	return unlikely(r->flags & SF_R_PARTS) && sf_parts_call(nr);
 }
 
 /* The leader's part of an event: makes the call and publishes what came of it. NULL: again from the start. */
@@ -1131,7 +1145,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 				sf_signal_attach(res, how == SF_I_AGAIN && !app.done_of_call);
 			}
 			ret = -EINTR;
-		} else if (unlikely(sf_signal_pending() && act != ACT_THREAD)) {
+		} else if (unlikely(sf_signal_pending() && act != ACT_THREAD) && !is_plan(nr, res)) {
 			int parked = res->flags & SF_R_PARK;
 			if (parked)
 				res->flags &= (u16)~SF_R_PARK;
@@ -1140,9 +1154,9 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 			res->flags |= SF_R_REST;
 		}
 	}
-	if (unlikely(trapped) && act != ACT_THREAD && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH | SF_R_REST | SF_R_PARK)))
+	if (unlikely(trapped) && act != ACT_THREAD && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH | SF_R_REST | SF_R_PARK | SF_R_PARTS)))
 		patch_site(res, trapped);
-	if (unlikely(e->lockstep && !(res->flags & (SF_R_SIGNAL | SF_R_REST)) && sf_epoch_due(res->out_len)))
+	if (unlikely(e->lockstep && !(res->flags & (SF_R_SIGNAL | SF_R_REST)) && !app.parts.stage && sf_epoch_due(res->out_len)))
 		res->flags |= SF_R_EPOCH;
 	res->flags |= (u16)(sf_threads_due() | sf_settle_due());
 	sf_result_end_of(res, act == ACT_LEADER && !(res->flags & SF_R_PARK) ? c : NULL, a);
@@ -1262,7 +1276,7 @@ INLINE const struct sf_result *act_call(struct sf_event *e, void *arg)
 INLINE void take_call(struct sf_event *e, const struct sf_result *done, void *arg)
 {
 	struct making *k = arg;
-	if (k->act != ACT_RETURN)
+	if (k->act != ACT_RETURN && !is_plan(k->nr, done))
 		follower_goes(e, k->c, k->nr, k->a, k->act, done);
 }
 
@@ -1275,6 +1289,12 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 	(void)e;
 	if (k->act == ACT_RETURN)
 		return 0;
+	if (is_plan(k->nr, done)) {
+		sf_parts_begin(r, ret, done->aux);
+		return 0;
+	}
+	if (unlikely(flags & SF_R_PARTS))
+		sf_shown_applies(done);
 	if (unlikely(flags & SF_R_SPAWNED))
 		sf_spawn_goes_on(e, done);
 	if (unlikely(flags & SF_R_REST)) {
@@ -1290,6 +1310,8 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 	}
 	if (unlikely(app.done_of_call))
 		ret = whole_call(r, k->nr, ret);
+	if (unlikely(app.shown_n))
+		sf_shown_changed(k->nr, k->a, ret);
 	if (unlikely(k->nr == NR_shmget) && ret >= 0)
 		sf_domain_made(k->a, ret);
 	if (unlikely(SF_IN_SET(sf_kernel_calls, k->nr)) && ret >= 0)
@@ -1301,6 +1323,8 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 		if (unlikely(app.threads))
 			sf_thread_spends(k->nr);
 	}
+	if (unlikely(app.parts.stage))
+		sf_parts_go_on(r, ret, flags, &k->info);
 	return 0;
 }
 
@@ -1351,7 +1375,11 @@ void sf_on_syscall(struct sf_regs *r)
 		flags = sf_event(&e, r, &call, &k);
 		if (flags == SF_UNDONE)
 			return;
-	} while (unlikely(flags & SF_R_REST));
+		if (unlikely(app.parts.stage))
+			k.trapped = 0;
+	} while (unlikely(flags & SF_R_REST) || unlikely(app.parts.stage && !(flags & SF_R_PARK) && !sf_parts_rest(r)));
+	if (unlikely(app.parts.over))
+		flags = (s32)sf_parts_over((u32)flags, &k.info);
 	if (unlikely(k.act == ACT_RETURN)) {
 		sf_do_sigreturn(r);
 		if (unlikely(flags & SF_R_MORE))

@@ -527,10 +527,12 @@ NORETURN static void fork_alike(struct sf_event *e, struct sf_regs *r, const str
 			if (own < 0)
 				sf_rpc(SF_RPC_UNFORK, (u64)group, 0, 0, 0, 0);
 		}
-		if (own > 0)
+		if (own > 0) {
 			sf_pair_bore((s32)pid, (s32)own);
-		else
+			sf_shown_bore((u32)own);
+		} else {
 			me.poison = 1;
+		}
 		sf_signals_release();
 	}
 	if (pid > 0)
@@ -581,8 +583,10 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 	}
 	struct sf_result *res = sf_result_begin(e, pid);
 	res->aux = (u32)fd | (u64)(u32)pidfd << 32;
-	if (pid > 0 && (G->options & SF_O_PAIR))
+	if (pid > 0 && (G->options & SF_O_PAIR)) {
 		res->flags |= SF_R_SPAWNED;
+		sf_shown_bore((u32)pid);
+	}
 	sf_result_end(res);
 	sf_signals_release();
 	returns(e, res, r, pid);

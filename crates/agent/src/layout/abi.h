@@ -127,6 +127,8 @@ struct sf_claim_record {
 #define SF_R_SPAWNED 4096u /* a child of vfork(2) has left: the parent's call returns this result; in a pair: a process was made */
 #define SF_R_SETTLE 16384u /* what others have stored to a mapped file follows as the next event (settle.c) */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
+#define SF_R_PARTS \
+	32768u /* the call is made of others, as ret and aux say (parts.c); of a write: what mapped memory shows of it leads (shown.c) */
 
 struct sf_result {
 	uint64_t seq;
@@ -311,6 +313,13 @@ struct sf_tree {
 		int16_t by;
 	} undo[SF_TREE_UNDO];
 	uint32_t undo_lost, spare_undo;
+	/* Files that processes of this site have mapped, shared; process 0: free. shown_lost: there were more (shown.c). */
+#define SF_TREE_SHOWN 64u
+	struct sf_sight {
+		uint64_t dev, ino;
+		uint32_t process, spare;
+	} shown[SF_TREE_SHOWN];
+	uint32_t shown_lost, spare_shown;
 };
 enum { SF_IPC_SEGMENT, SF_IPC_SET, SF_IPC_QUEUE };
 #define SF_TREE_BYTES 20480u
@@ -598,6 +607,7 @@ struct sf_traps {
 #define SF_NR_PAIR_HANDED 0x80000127u /* ... a file that comes by a message (SCM_RIGHTS) */
 #define SF_NR_PAIR_UNREAD 0x80000128u /* ... a write to a part of a page that cannot be read; end_value is why */
 #define SF_NR_PAIR_IPC_OTHER 0x80000129u /* ... a set of semaphores or a queue of System V that it has not made */
+#define SF_NR_PAIR_SHOWN 0x8000012bu /* ... a file changed that another process has mapped */
 #define SF_NR_PAIR_IPC_MANY 0x8000012au /* ... more of System V than a pair keeps account of */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
 #define SF_NR_SPAWN_NUMBERS 0x80000109u /* a child where replicas have process numbers of their own */

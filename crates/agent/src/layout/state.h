@@ -126,6 +126,33 @@ struct sf_spawn {
 	struct sf_kernel_state kept;
 };
 
+/* A call of the program that the agent makes of several (pair/parts.c). */
+#define SF_PART_BUFFERS 128u
+struct sf_parts {
+	u32 stage; /* enum part, or 0 */
+	u32 quiet; /* signals wait until it is through */
+	u32 nr;    /* of the program's call */
+	u32 held;  /* flags of a result whose signal waits for the parts behind it */
+	u32 over, buffer;
+	u32 rests, spare; /* other threads may have their turn before the next one */
+	u64 a[6];  /* its arguments */
+	u64 plan;  /* how much, and how */
+	u64 moved, n; /* bytes; those of this round */
+	u64 place; /* in the file */
+	u64 at;    /* the buffer, or the mapping */
+	s64 answer;
+	struct sf_siginfo info;
+};
+
+/* What the program has as a mapping of a protected file (pair/shown.c). */
+#define SF_SHOWN_MAX 128u
+#define SF_SHOWN_FILES 64u
+struct sf_shown {
+	u64 start, end, offset; /* `offset`: of `start` in the file */
+	u32 prot;
+	u32 file; /* of a shared one: which, and 1 */
+};
+
 /* Equal in all replicas; hashed with the program's memory. */
 struct sf_mirror {
 	struct sf_action action[SF_SIGNALS + 1];
@@ -175,6 +202,10 @@ struct sf_mirror {
 	} behind[SF_BEHIND_MAX];
 	struct sf_spawn spawn;
 	struct sf_map map[SF_MAPS_MAX];
+	struct sf_parts parts;            /* of the thread that runs */
+	u64 part_buffer[SF_PART_BUFFERS]; /* addresses; bit 0: in use */
+	u32 shown_n, shown_spare;
+	struct sf_shown shown[SF_SHOWN_MAX];
 };
 
 struct rt_frame; /* frame.h */

@@ -87,6 +87,8 @@ void sf_pair_born(void)
 {
 	children = 0;
 	sf_ipc_born();
+	sf_parts_born();
+	sf_shown_born();
 }
 
 /* The secondary's process, when the primary's has ended. */

@@ -216,7 +216,9 @@ s64 sf_pair_give(void)
 	me.reset_pending = 0;
 	sf_log_anew();
 	a->n = a->polled_n = 0;
-	a->end = TEXT_FROM;
+	if ((r = sf_shown_give(TEXT(TEXT_FROM))) < 0)
+		return r;
+	a->end = TEXT_FROM + (((u64)r + 63) & ~63ull);
 	a->mask = (u32)sys1(NR_umask, 0);
 	sys1(NR_umask, a->mask);
 	a->pool = 0;
@@ -437,7 +439,7 @@ s64 sf_pair_take(void)
 	}
 	if (a->pool)
 		sys3(NR_close_range, a->pool, FDS_MAX - 1, 0);
-	if ((r = sf_ipc_undoes()) < 0)
+	if ((r = sf_ipc_undoes()) < 0 || (r = sf_shown_take(TEXT(TEXT_FROM))) < 0)
 		return r;
 	for (u32 i = 0; i < a->polled_n && i < SF_POLLED_MAX; i++) {
 		const struct sf_polled *p = &a->polled[i];

@@ -50,6 +50,27 @@ int sf_ipc_again(u64 seq, u32 nr, s64 *ret);
 s64 sf_ipc_result(u32 nr, const u64 a[6], s64 ret);
 s64 sf_ipc_follows(const struct sf_call *, u32 nr, const u64 a[6], const struct sf_result *);
 
+/* parts.c: a call that is made of several */
+int sf_parts_are(u32 nr, const u64 a[6]);
+int sf_parts_call(u32 nr);
+void sf_parts_born(void);
+struct sf_result *sf_parts_plan(struct sf_event *, u32 nr, const u64 a[6]);
+void sf_parts_begin(struct sf_regs *, s64 plan, u64 place);
+void sf_parts_go_on(struct sf_regs *, s64 ret, u32 flags, const struct sf_siginfo *);
+int sf_parts_rest(struct sf_regs *);
+u32 sf_parts_over(u32 flags, struct sf_siginfo *);
+void sf_parts_cut(struct sf_parts *, struct sf_regs *, u64 done);
+
+/* shown.c: protected files that are mapped */
+void sf_shown_born(void);
+void sf_shown_bore(u32 child);
+void sf_shown_leaves(void);
+s64 sf_shown_room(u64 fd, int shared, int writes);
+void sf_shown_begins(u64 at, const u64 a[6], int shared);
+void sf_shown_changed(u32 nr, const u64 a[6], s64 ret);
+int sf_shown_answers(u32 nr, const u64 a[6]);
+void sf_shown_applies(const struct sf_result *);
+
 /* join.c: the descriptors of a program that goes on alone, for a site that comes back */
 s64 sf_pair_give(void);
 s64 sf_pair_take(void);

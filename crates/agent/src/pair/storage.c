@@ -21,8 +21,9 @@
  * lost (sf_pair_lead). Of a TCP connection it knows the first sequence numbers and counts bytes; then
  * it can go on with it (TCP_REPAIR, tcp(7)).
  *
- * Not covered: mapped files (the launcher's list of protected directories decides which are
- * refused), the order and the inode numbers of directory entries, times. See docs/concepts/pair.md.
+ * What the kernel would move by itself, or show in memory, is read and written by calls of the agent's (parts.c, shown.c).
+ *
+ * Not covered: the order and the inode numbers of directory entries, times. See docs/concepts/pair.md.
  */
 #include "agent.h"
 #include "ground/stat.h"
@@ -32,6 +33,7 @@
 
 #define PAGE 4096ull
 #define O_WRONLY 1
+#define O_TRUNC 01000
 #define O_APPEND 02000
 #define O_TMPFILE 020000000
 #define S_IFMT 0170000
@@ -279,38 +281,37 @@ static int reads_at_once(u32 nr, const u64 a[6])
 	       !sf_pair_has_others() && !app.threads;
 }
 
-/* A mapping that shows a file and no more: data, since code has no other way to come to memory, and the loader says MAP_DENYWRITE. */
-static int only_reads(const u64 a[6])
+/* 1: nobody makes the call; every replica gets the errno. It is one that the manual tells programs to do without after. */
+static int is_denied(u32 nr, const u64 a[6], int *err)
 {
-	return !(a[3] & 0x20 /* MAP_ANONYMOUS */) && a[2] == 1 /* PROT_READ */ && !(a[3] & 0x800 /* MAP_DENYWRITE */);
-}
-
-/* Bytes that would move from file to socket inside the kernel pass no comparison. The errno is one that the manual
- * tells programs to read and write after. */
-const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *c, struct sf_call *own)
-{
-	u32 err = 0;
-	if (nr == NR_sendfile && (is_file(a[0]) || is_file(a[1])))
-		err = EINVAL;
-	if (nr == NR_splice && (is_file(a[0]) || is_file(a[2])))
-		err = EINVAL;
+	const int shown = unlikely(app.shown_n) ? sf_shown_answers(nr, a) : -1;
+	*err = 0;
 	if (nr == NR_copy_file_range && (is_file(a[0]) || is_file(a[2])))
-		err = EXDEV;
+		*err = EXDEV;
 	if (nr == NR_ioctl && ((u32)a[1] == 0x40049409 || (u32)a[1] == 0x4020940d || (u32)a[1] == 0xc0189436)) /* FICLONE,
 	                                                                             FICLONERANGE, FIDEDUPERANGE */
-		err = EOPNOTSUPP;
+		*err = EOPNOTSUPP;
 	if (nr == NR_mmap && (a[3] & 3) == 3 /* MAP_SHARED_VALIDATE */ && (a[3] & 0x80000 /* MAP_SYNC */) && is_file(a[4]))
-		err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
-	if (nr == NR_mmap && only_reads(a) && kind_of_storage(a[4]) == F_PROTECTED)
-		err = ENODEV; /* as of a file system without mappings (mmap(2)): programs read then */
+		*err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
 	if (is_open(nr) && (open_flags(nr, a) & O_TMPFILE) == O_TMPFILE)
-		err = EOPNOTSUPP; /* open(2): the file system has no such files. The ledger knows files by name */
-	if (likely(!err)) {
-		if (!reads_at_once(nr, a))
+		*err = EOPNOTSUPP; /* open(2): the file system has no such files. The ledger knows files by name */
+	if (shown > 0)
+		*err = shown;
+	return *err || shown == 0;
+}
+
+const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *c, struct sf_call *own)
+{
+	int err;
+	if (likely(!is_denied(nr, a, &err))) {
+		const int plans = unlikely(sf_parts_call(nr)) && sf_parts_are(nr, a);
+		if (!plans && !reads_at_once(nr, a))
 			return c;
 		if (c != own)
 			*own = *c;
 		own->class = SF_QUERY;
+		if (plans)
+			own->handler = SF_H_generic; /* the leader's plan alone */
 		return own;
 	}
 	if (c != own)
@@ -335,7 +336,7 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 		return 0;
 	switch (nr) {
 	case NR_mmap:
-		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]) || sf_pair_maps(nr, a))
+		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]) || sf_pair_maps(nr, a) || sf_parts_are(nr, a))
 			return 0;
 		return kind_of_storage(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */))
 			       ? SF_NR_PAIR_MAP
@@ -356,11 +357,35 @@ void sf_pair_private(u32 nr, u64 a[6])
 		a[3] = (a[3] & ~3ull) | 2;
 }
 
+/* The file that a call changes: 0 if it is none that may be mapped. `made`: what it has returned, or negative before it. */
+static int changes_file(u32 nr, const u64 a[6], s64 made, struct stat *st)
+{
+	static char name[4096];
+	if (is_write(nr) || nr == NR_ftruncate)
+		return kind_of_storage(a[0]) == F_PROTECTED && sys2(NR_fstat, (u32)a[0], st) == 0;
+	if (is_open(nr) && made >= 0)
+		return (open_flags(nr, a) & O_TRUNC) && sys2(NR_fstat, (u32)made, st) == 0;
+	const int opens = is_open(nr) && (open_flags(nr, a) & O_TRUNC), at = nr == NR_openat || nr == NR_openat2;
+	if ((!opens && nr != NR_truncate) || sf_user_string(name, a[at], sizeof name) < 0)
+		return 0;
+	return sys4(NR_newfstatat, at ? (s64)(s32)a[0] : -100 /* AT_FDCWD */, name, st, 0) == 0;
+}
+
+/* The primary, with its turn: what another process has mapped would not show the change. */
+static COLD void shown_before(u32 nr, const u64 a[6])
+{
+	struct stat st;
+	if (changes_file(nr, a, -1, &st) && sf_shown_elsewhere(&st))
+		sf_end(SF_E_REFUSED, SF_NR_PAIR_SHOWN, 0, me.regs);
+}
+
 /* The primary, before a call of its own. */
 void sf_pair_before(u32 nr, const u64 a[6])
 {
 	old.has_head = old.has_tail = 0;
 	sf_ipc_before(nr, a);
+	if (unlikely(sf_pair_has_others()))
+		shown_before(nr, a);
 	if (is_write(nr) && kind_of_storage(a[0]) == F_PROTECTED) {
 		u64 n = write_bytes(nr, a), end;
 		old.off = place_of(nr, a);
@@ -968,6 +993,23 @@ static void note_both(struct sf_event *e, struct sf_result *r, u32 nr, const u64
 	}
 }
 
+/* What the program's mappings show of a call that was made, at `off` if it is a write (shown.c). */
+static COLD void shown_after(u32 nr, const u64 a[6], s64 ret, u64 off)
+{
+	struct stat st;
+	if (ret < 0 || !changes_file(nr, a, ret, &st))
+		memset(&st, 0, sizeof st);
+	sf_shown_of(&st, is_write(nr) ? off : nr == NR_ftruncate || nr == NR_truncate ? a[1] : 0);
+	if (!st.ino)
+		return;
+	if (nr == NR_write || nr == NR_pwrite64)
+		sf_shown_bytes(a[0], a[1], (u64)ret);
+	else if (is_write(nr))
+		for_vector(a[1], a[2], (u64)ret, sf_shown_bytes, a[0]);
+	else
+		sf_shown_bytes(a[0], ~0ull, ~0ull >> 1);
+}
+
 void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6], s64 ret)
 {
 	struct sf_note *n = NOTE(e->seq);
@@ -975,6 +1017,10 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 	n->extra_len = n->parts = n->class = 0;
 	n->off = n->len = 0;
 	n->seq = e->seq;
+	if (unlikely(app.shown_n)) {
+		shown_after(nr, a, ret, old.off);
+		sf_shown_tells(r);
+	}
 	if (is_open(nr) && ret >= 0) {
 		note_open(e, r, nr, a, ret);
 	} else if (nr == NR_close && kind_of_storage(a[0]) != F_NONE) {
@@ -1383,7 +1429,7 @@ static int follow_ipc(struct sf_event *e, const struct sf_call *c, u32 nr, const
 	return own >= 0 || may_end_so(e, nr, own, r->ret, ~0ull);
 }
 
-int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
+static int follows(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
 {
 	const struct sf_note *n = NOTE(e->seq);
 	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
@@ -1431,6 +1477,16 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 	if (unlikely(nr == NR_wait4 || nr == NR_waitid))
 		sf_pair_waited(nr, a, r->ret);
 	return 1;
+}
+
+int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
+{
+	if (!follows(e, c, nr, a, r))
+		return 0;
+	if (likely(!app.shown_n) || me.role == SF_RERUN || NOTE(e->seq)->seq != e->seq)
+		return 1;
+	shown_after(nr, a, r->ret, NOTE(e->seq)->off);
+	return sf_shown_agrees(r);
 }
 
 /* The primary has published: what it read, or made durable, the program learns when both sites have
@@ -1487,6 +1543,7 @@ void sf_pair_init(void)
 			memcpy((void *)p[1], PAIR->random, 16);
 	if (sys3(NR_shmat, PAIR->tree, SF_TREE, 0) != (s64)SF_TREE)
 		sf_setup_failed(SF_STEP_PRIVATE, -ENOMEM);
+	sf_shown_leaves(); /* the program before this one */
 	if (PAIR->inherits) {
 		for (u64 fd = 0; fd < FDS_MAX; fd++) {
 			sf_fd_class[fd] = PAIR->classes[fd];

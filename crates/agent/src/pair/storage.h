@@ -66,6 +66,16 @@ int sf_channel_call(u32 nr);
 int sf_channel_sends(u32 nr);
 int sf_channel_at_once(u32 nr, const u64 a[6]);
 
+/* shown.c: what mapped memory shows of a change. */
+struct stat;
+int sf_shown_elsewhere(const struct stat *);
+void sf_shown_of(const struct stat *, u64 off);
+void sf_shown_bytes(u64 fd, u64 from, u64 n);
+void sf_shown_tells(struct sf_result *);
+int sf_shown_agrees(const struct sf_result *);
+s64 sf_shown_give(u8 *to);
+s64 sf_shown_take(const u8 *at);
+
 /* Between storage.c and crew.c. */
 enum sf_pipe_end { SF_PIPE_NONE, SF_PIPE_READ, SF_PIPE_WRITE };
 int sf_takes_turns(u32 nr, const u64 a[6]);

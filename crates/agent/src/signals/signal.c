@@ -725,6 +725,8 @@ int sf_signal_pending(void)
 {
 	if (likely(!load(&me.pending_n)))
 		return 0;
+	if (unlikely(app.parts.quiet))
+		return 0;
 	return settle();
 }
 
@@ -1153,6 +1155,10 @@ void sf_deliver(struct sf_regs *r, const struct sf_siginfo *i)
 	sf_kernel_delivered(i);
 	if (app.action[i->signo].handler <= SIG_IGN)
 		return;
+	if (unlikely(app.parts.stage)) { /* it was about to go on with a call; the handler makes calls of its own */
+		sf_parts_cut(&app.parts, r, app.done_of_call);
+		app.done_of_call = 0;
+	}
 	struct build b = { .r = r, .i = i };
 	deliver(&b);
 	fp_initial();

@@ -325,6 +325,10 @@ static void interrupt(struct sf_thread *t, int s, u64 now)
 		r->rip = r->rcx;
 		t->deadline = 0;
 	}
+	if (unlikely(t->parts.stage)) {
+		sf_parts_cut(&t->parts, r, t->done_of_call);
+		t->done_of_call = 0;
+	}
 	t->retry = 0;
 	t->pi = 0;
 }
@@ -614,6 +618,7 @@ static void leave(const struct sf_regs *r)
 	t->alt_size = app.alt_size;
 	t->alt_flags = app.alt_flags;
 	t->done_of_call = app.done_of_call;
+	t->parts = app.parts;
 	t->clear_tid = app.clear_tid;
 	t->robust = app.robust;
 	t->quantum = app.quantum;
@@ -621,6 +626,7 @@ static void leave(const struct sf_regs *r)
 	t->spins = app.spins;
 	t->cold = app.cold;
 	app.done_of_call = 0;
+	memset(&app.parts, 0, sizeof app.parts);
 	app.current = SF_NOBODY;
 }
 
@@ -644,6 +650,7 @@ static void enter_thread(u32 index, struct sf_regs *r)
 	app.alt_size = t->alt_size;
 	app.alt_flags = t->alt_flags;
 	app.done_of_call = t->done_of_call;
+	app.parts = t->parts;
 	app.clear_tid = t->clear_tid;
 	app.robust = t->robust;
 	app.spent = 0;

@@ -39,6 +39,7 @@ struct sf_thread {
 	/* Of struct sf_mirror, while another thread runs. */
 	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust, quantum, cold;
 	u32 has_wait_mask, alt_flags, yields, spins;
+	struct sf_parts parts;
 	u8 fp[] __attribute__((aligned(1024)));
 };
 _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor's vector state behind it");

@@ -366,3 +366,41 @@ pub(crate) fn flip(path: &str, at: u64, bit: u8) {
     byte[0] ^= 1 << bit;
     file.write_all_at(&byte, at).expect("it is stored");
 }
+
+/// What follows the kind of call: how much, and its digest.
+fn digest(answer: &str) -> &str {
+    answer.split_once(' ').map_or("", |(_, rest)| rest)
+}
+
+/// The joiner has the memory, and knows which of its files that shows.
+#[test]
+fn a_mapping_shows_what_is_written_after_a_join_and_on_the_site_that_joined() {
+    let (dir, program) = crate::kinds::with_file("joins-mapped");
+    let site = crate::kinds::site(&dir.join("data"), &program);
+    let witness = Witness::new("joins-mapped");
+    let [first, door_a, door_c] = [0; 3].map(|_| format!("127.0.0.1:{}", free_port()));
+    let said = witness.flags(2000);
+    let start = |side: &str, more: &[&str], name: &str| {
+        Told::start(&site, side, &flags(&said, more), &witness.0, name)
+    };
+    let mut b = start("secondary", &["--listen", &first], "b");
+    let mut a = start("primary", &["--peer", &first, "--listen", &door_a], "a");
+    assert_eq!(a.ask("put keep"), "put keep done");
+    b.kill();
+    assert_eq!(a.ask("put pwrite"), "put pwrite done");
+    let mut c = start("join", &["--peer", &door_a, "--listen", &door_c], "c");
+    a.wait_for("the other site is back");
+    c.wait_for("this site has joined");
+    assert_eq!(a.ask("put writev"), "put writev done");
+    assert_eq!(digest(&a.ask("kept")), digest(&a.ask("pread")));
+    a.kill();
+    let mut answer = c.ask("put append");
+    while answer != "put append done" {
+        answer = c.line();
+    }
+    let kept = c.ask("kept");
+    assert!(kept.starts_with("kept ") && digest(&kept) == digest(&c.ask("pread")));
+    let (code, said) = c.end();
+    assert_eq!(code, Some(0), "{said}");
+    fs::remove_dir_all(dir).expect("clean");
+}

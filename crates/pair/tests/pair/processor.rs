@@ -233,3 +233,40 @@ fn a_read_with_a_wrong_argument_on_either_site_is_made_anew() {
     }
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// In the middle of one that the agent makes of several as well.
+#[test]
+fn an_error_within_a_call_that_is_made_of_several_is_attributed_and_repaired() {
+    const KINDS: [&str; 6] = [
+        "mapped",
+        "sendfile",
+        "streamed",
+        "put keep",
+        "put shows",
+        "kept",
+    ];
+    let (dir, program) = crate::kinds::with_file("parts");
+    let site = crate::kinds::site(&dir.join("data"), &program);
+    let mut clean = flipped(&site, "", "", &[]);
+    let right = KINDS.map(|kind| clean.ask(kind));
+    let ends = clean.end();
+    assert_eq!((ends.codes(), ends.said()), ([Some(0); 2], String::new()));
+    let cases: Vec<u32> = (40..=110).step_by(10).collect();
+    side_by_side(&cases, |event| {
+        let fault = register(event / 10 % 2, *event);
+        let (a, b, name) = if event / 10 % 2 == 0 {
+            (fault.as_str(), "", 'A')
+        } else {
+            ("", fault.as_str(), 'B')
+        };
+        let mut both = flipped(&site, a, b, &[]);
+        assert_eq!(KINDS.map(|kind| both.ask(kind)), right, "{fault}");
+        let ends = both.end();
+        let said = ends.said();
+        assert_eq!(ends.codes(), [Some(0); 2], "{fault}: {said}");
+        let line = format!("processor or memory of {name} at event");
+        assert_eq!(said.matches(&line).count(), 2, "{fault}: {said}");
+        assert!(!said.contains("disk of"), "{said}");
+    });
+    fs::remove_dir_all(dir).expect("clean");
+}

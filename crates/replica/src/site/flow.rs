@@ -17,6 +17,8 @@ const CAME: usize = 8;
 const FOREIGN: u32 = 14;
 /// SF_R_PARK (crates/agent/src/layout/abi.h).
 const PARKED: u16 = 2048;
+/// `SF_R_PARTS`: the call itself was not made; of a write, which moves nothing here, it says something else.
+const PARTS: u16 = 32768;
 
 /// A connection that a site can go on with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,9 +114,9 @@ impl Step {
                 _ => {}
             }
         }
-        // A call that is parked was not made, and its result is a time.
+        // A call that is parked was not made, and its result is a time; that of one made of others is a plan.
         match self.call() {
-            Some((nr, args)) if self.flags() & PARKED == 0 => self.moved(nr, args),
+            Some((nr, args)) if self.flags() & (PARKED | PARTS) == 0 => self.moved(nr, args),
             _ => Vec::new(),
         }
     }
@@ -177,6 +179,7 @@ mod tests {
         assert_eq!(step(0, 0).flows(), [Flow::Given(7)]);
         assert_eq!(step(0, PARKED).flows(), []);
         assert_eq!(step(5, PARKED).flows(), []);
+        assert_eq!(step(5, PARTS).flows(), []);
     }
 
     #[test]
