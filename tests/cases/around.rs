@@ -350,15 +350,32 @@ fn one_strike(
 fn in_one_place() -> impl Iterator<Item = Trial> {
     const ENDED: &[&str] = &["the child was ended"];
     const ANY: &[&str] = &["right", "the child was ended", "stopped"];
+    struct Row {
+        name: &'static str,
+        strike: Strike,
+        ends: &'static [&'static str],
+    }
     let strikes = [
-        ("killed", Strike::Kill, ENDED),
-        ("instruction_pointer", Strike::Register(15, 44), ENDED),
-        ("stack_pointer", Strike::Register(7, 40), ANY),
+        Row {
+            name: "killed",
+            strike: Strike::Kill,
+            ends: ENDED,
+        },
+        Row {
+            name: "instruction_pointer",
+            strike: Strike::Register(15, 44),
+            ends: ENDED,
+        },
+        Row {
+            name: "stack_pointer",
+            strike: Strike::Register(7, 40),
+            ends: ANY,
+        },
     ];
     strikes
         .into_iter()
         .enumerate()
-        .flat_map(|(row, (name, strike, ends))| {
+        .flat_map(|(row, Row { name, strike, ends })| {
             [2, 3]
                 .into_iter()
                 .filter(move |&replicas| row == 0 || paired(row, 0, usize::from(replicas)))

@@ -3,7 +3,7 @@
 //! Invariant: no error of a deferred effect is dropped. It stops the program with errno, descriptor and handler, or it is the
 //! result of the next call on that descriptor (cc/runtime/late.c).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libtest_mimic::Failed;
 
@@ -62,23 +62,21 @@ fn stops() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What it prints in place of a stop: a mode, how, what comes next.
-fn told(policy: &str, rows: &[(&str, &str, &str)]) -> Result<(), Failed> {
-    let program = built(policy.split(' ').next_back().unwrap_or("default"), policy)?;
-    for (how, next, says) in rows {
-        let ran = run(&program, &[how, next])?;
-        ended(&ran, 0, &[], &["steadfast"])?;
-        let said = String::from_utf8_lossy(&ran.stdout);
-        if said.trim_end() != *says {
-            return Err(format!("{policy} {how} {next}: {said}").into());
-        }
+/// What the program prints in place of a stop, when `next` follows an error of that kind.
+fn told(program: &Path, how: &str, next: &str, says: &str) -> Result<(), Failed> {
+    let ran = run(program, &[how, next])?;
+    ended(&ran, 0, &[], &["steadfast"])?;
+    let said = String::from_utf8_lossy(&ran.stdout);
+    if said.trim_end() != says {
+        return Err(format!("{how} {next}: {said}").into());
     }
     Ok(())
 }
 
 /// A peer that is gone is told by the next call; the first and the third succeed as seen from the handler: the third asks anew.
 fn peers_are_told() -> Result<(), Failed> {
-    told("", &[("peer", "handler", "said 2, failed EPIPE")])?;
+    let program = built("default", "")?;
+    told(&program, "peer", "handler", "said 2, failed EPIPE")?;
     let program = built("stop", "late-errors stop\n")?;
     ended(
         &run(&program, &["peer"])?,
@@ -89,18 +87,15 @@ fn peers_are_told() -> Result<(), Failed> {
 }
 
 fn next_call() -> Result<(), Failed> {
-    told(
-        "late-errors next-call",
-        &[
-            ("full", "handler", "said 2, failed ENOSPC"),
-            ("full", "outside", "outside: ENOSPC\nsaid 2, failed ENOSPC"),
-            ("full", "close", "close: ENOSPC"),
-            ("pipe", "handler", "said 2, failed EPIPE"),
-            ("fine", "outside", "outside: written\nsaid 3, failed not"),
-            ("fine", "last", "went on"),
-            ("peer", "last", "went on"),
-        ],
-    )?;
+    let program = built("next-call", "late-errors next-call")?;
+    let told = |how, next, says| told(&program, how, next, says);
+    told("full", "handler", "said 2, failed ENOSPC")?;
+    told("full", "outside", "outside: ENOSPC\nsaid 2, failed ENOSPC")?;
+    told("full", "close", "close: ENOSPC")?;
+    told("pipe", "handler", "said 2, failed EPIPE")?;
+    told("fine", "outside", "outside: written\nsaid 3, failed not")?;
+    told("fine", "last", "went on")?;
+    told("peer", "last", "went on")?;
     let program = built("next-call-closed", "late-errors next-call\n")?;
     ended(
         &run(&program, &["full", "last"])?,

@@ -103,7 +103,27 @@ fn one_level() -> Result<(), Failed> {
     };
     let sei = object("sei.o", &["-O2", "-c", "--protect=sei"])?;
     let full = object("full.o", &["-O2", "-c"])?;
-    for (object, level, other) in [(&sei, "full", "sei"), (&full, "sei", "full")] {
+    struct Row<'a> {
+        object: &'a PathBuf,
+        level: &'static str,
+        other: &'static str,
+    }
+    for Row {
+        object,
+        level,
+        other,
+    } in [
+        Row {
+            object: &sei,
+            level: "full",
+            other: "sei",
+        },
+        Row {
+            object: &full,
+            level: "sei",
+            other: "full",
+        },
+    ] {
         let linked = compiler(true, false)
             .arg(format!("--protect={level}"))
             .args([object, &PathBuf::from("-o"), &out])
@@ -135,7 +155,23 @@ fn one_level() -> Result<(), Failed> {
 }
 
 fn the_program_says() -> Result<(), Failed> {
-    for (flags, way, level) in [(SEI, "sei", "sei"), (&["-O2"], "O2", "full")] {
+    struct Row {
+        flags: &'static [&'static str],
+        way: &'static str,
+        level: &'static str,
+    }
+    for Row { flags, way, level } in [
+        Row {
+            flags: SEI,
+            way: "sei",
+            level: "sei",
+        },
+        Row {
+            flags: &["-O2"],
+            way: "O2",
+            level: "full",
+        },
+    ] {
         let program = program("libsei.c", way, flags, true)?;
         for (form, line) in [
             ("text", format!("--protect={level}\n")),
@@ -156,22 +192,31 @@ fn the_program_says() -> Result<(), Failed> {
 /// What rests on the checks that are left out.
 fn refused() -> Result<(), Failed> {
     let source = workspace().join("cc/tests/libsei.c");
-    for (flags, status, words) in [
-        (
-            &["--protect=sei", "--recover"][..],
-            121,
-            "leaves out checks that --recover rests on",
-        ),
-        (
-            &["--protect=sei", "--validate=async"],
-            121,
-            "leaves out checks that --validate=async rests on",
-        ),
-        (
-            &["--protect=half"],
-            64,
-            "--protect takes sei or full, found half",
-        ),
+    struct Row {
+        flags: &'static [&'static str],
+        status: i32,
+        words: &'static str,
+    }
+    for Row {
+        flags,
+        status,
+        words,
+    } in [
+        Row {
+            flags: &["--protect=sei", "--recover"],
+            status: 121,
+            words: "leaves out checks that --recover rests on",
+        },
+        Row {
+            flags: &["--protect=sei", "--validate=async"],
+            status: 121,
+            words: "leaves out checks that --validate=async rests on",
+        },
+        Row {
+            flags: &["--protect=half"],
+            status: 64,
+            words: "--protect takes sei or full, found half",
+        },
     ] {
         let ran = compiler(true, false).args(flags).arg(&source).output()?;
         ended(&ran, status, &[words, "fix:"], &[])?;

@@ -96,8 +96,16 @@ impl Pace {
     }
 }
 
-/// A name, what makes its cases, and what they do most of the time.
-type Module = (&'static str, fn() -> Vec<Trial>, Pace);
+struct Module {
+    name: &'static str,
+    trials: fn() -> Vec<Trial>,
+    /// What they do most of the time.
+    pace: Pace,
+}
+
+const fn module(name: &'static str, trials: fn() -> Vec<Trial>, pace: Pace) -> Module {
+    Module { name, trials, pace }
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -110,17 +118,17 @@ fn main() -> ExitCode {
         }
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let modules: [Module; 7] = [
-        ("guests", guests::trials, Pace::Waits),
-        ("programs", programs::trials, Pace::Waits),
-        ("faults", faults::trials, Pace::Waits),
-        ("outside", outside::trials, Pace::Computes),
-        ("command", command::trials, Pace::Computes),
-        ("harden", harden::trials, Pace::Computes),
-        ("user", user::trials, Pace::Waits),
+    let modules = [
+        module("guests", guests::trials, Pace::Waits),
+        module("programs", programs::trials, Pace::Waits),
+        module("faults", faults::trials, Pace::Waits),
+        module("outside", outside::trials, Pace::Computes),
+        module("command", command::trials, Pace::Computes),
+        module("harden", harden::trials, Pace::Computes),
+        module("user", user::trials, Pace::Waits),
     ];
     let mut failed = false;
-    for (name, trials, pace) in modules {
+    for Module { name, trials, pace } in modules {
         if bench.is_bare_only() && !matches!(name, "guests" | "programs") {
             continue;
         }

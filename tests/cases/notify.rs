@@ -78,10 +78,31 @@ fn tells_its_manager() -> Result<(), String> {
     }
     let events = dir.join("events");
     let struck = "replica=1 at=libc.so.6!sendto n=3 reg=rdx bit=1";
-    for (n, flip, verdict) in [
-        (2, None, Verdict::Agreed),
-        (3, None, Verdict::Agreed),
-        (2, Some(struck), Verdict::Corrected),
+    struct Row {
+        replicas: u8,
+        flip: Option<&'static str>,
+        verdict: Verdict,
+    }
+    for Row {
+        replicas: n,
+        flip,
+        verdict,
+    } in [
+        Row {
+            replicas: 2,
+            flip: None,
+            verdict: Verdict::Agreed,
+        },
+        Row {
+            replicas: 3,
+            flip: None,
+            verdict: Verdict::Agreed,
+        },
+        Row {
+            replicas: 2,
+            flip: Some(struck),
+            verdict: Verdict::Corrected,
+        },
     ] {
         let more: Vec<_> = flip.map_or_else(Vec::new, |line| vec!["--flip", line]);
         let _group = one_group();

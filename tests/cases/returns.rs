@@ -183,18 +183,31 @@ fn a_daemon_goes_on() -> Result<(), String> {
     };
     let bare = daemon(&invocation, &dir)?;
     let events = dir.join("events");
-    for (n, line, verdict) in [
-        (2, None, Verdict::Agreed),
-        (
-            2,
-            Some("process=2 replica=1 at=libc.so.6!write n=9 reg=rdx bit=1"),
-            Verdict::Corrected,
-        ),
-        (
-            3,
-            Some("process=2 replica=leader at=libc.so.6!write n=9 reg=rdx bit=1"),
-            Verdict::Corrected,
-        ),
+    struct Row {
+        replicas: u8,
+        line: Option<&'static str>,
+        verdict: Verdict,
+    }
+    for Row {
+        replicas: n,
+        line,
+        verdict,
+    } in [
+        Row {
+            replicas: 2,
+            line: None,
+            verdict: Verdict::Agreed,
+        },
+        Row {
+            replicas: 2,
+            line: Some("process=2 replica=1 at=libc.so.6!write n=9 reg=rdx bit=1"),
+            verdict: Verdict::Corrected,
+        },
+        Row {
+            replicas: 3,
+            line: Some("process=2 replica=leader at=libc.so.6!write n=9 reg=rdx bit=1"),
+            verdict: Verdict::Corrected,
+        },
     ] {
         let _group = some_groups();
         let flip: Vec<_> = line.map_or_else(Vec::new, |line| vec!["--flip", line, "--quiet"]);

@@ -725,23 +725,22 @@ mod tests {
     /// Each line that is passed over may be the one that names a gap.
     #[test]
     fn what_the_pass_does_not_write_is_refused() {
-        for (lines, line, found) in [
-            ("", 1, "no module"),
-            ("\0\0", 1, "no module"),
-            ("H\th\thandler\ta.c:1\n", 1, "H\th"),
-            ("M\ta.c\nF\tf\ta.c:1\t3\t1\t0\t1\t0\n", 2, "F\tf"),
-            ("M\ta.c\nF\tf\ta.c:1\t3\t1\t0\t1\t0\tx\n", 2, "F\tf"),
-            ("M\ta.c\nC\tf\tg\thardenet\ta.c:1\n", 2, "C\tf"),
-            ("M\ta.c\nH\th\tedges\ta.c:1\n", 2, "H\th"),
-            ("M\ta.c\nA\tf\nZ\tf\n", 3, "Z\tf"),
-            ("M\ta.c\nA\tf\nA\tg", 3, "A\tg"),
-            ("M\ta.c\nP\tsea\n", 2, "P\tsea"),
-            ("M\ta.c\nV\tcounter\tdup\t\n", 2, "V\tcounter"),
-        ] {
+        let at_line = |line, found: &str, lines: &str| {
             let damage = Coverage::parse(lines).expect_err(lines);
             assert_eq!(damage.line, line, "{lines}");
             assert!(damage.found.starts_with(found), "{damage}");
-        }
+        };
+        at_line(1, "no module", "");
+        at_line(1, "no module", "\0\0");
+        at_line(1, "H\th", "H\th\thandler\ta.c:1\n");
+        at_line(2, "F\tf", "M\ta.c\nF\tf\ta.c:1\t3\t1\t0\t1\t0\n");
+        at_line(2, "F\tf", "M\ta.c\nF\tf\ta.c:1\t3\t1\t0\t1\t0\tx\n");
+        at_line(2, "C\tf", "M\ta.c\nC\tf\tg\thardenet\ta.c:1\n");
+        at_line(2, "H\th", "M\ta.c\nH\th\tedges\ta.c:1\n");
+        at_line(3, "Z\tf", "M\ta.c\nA\tf\nZ\tf\n");
+        at_line(3, "A\tg", "M\ta.c\nA\tf\nA\tg");
+        at_line(2, "P\tsea", "M\ta.c\nP\tsea\n");
+        at_line(2, "V\tcounter", "M\ta.c\nV\tcounter\tdup\t\n");
         let filled = format!("{LINES}\0\0{LINES}\0");
         assert_eq!(of(&filled).gaps(), of(LINES).gaps());
     }
@@ -821,15 +820,14 @@ mod tests {
     #[test]
     fn modules_have_the_level_of_their_link() {
         let sei = "M\ta.c\nP\tsei\nM\tb.c\nP\tsei\n";
-        for (lines, link, other) in [
-            (sei, Level::Sei, None),
-            (sei, Level::Full, Some("a.c")),
-            ("M\ta.c\nP\tsei\nM\tb.c\n", Level::Sei, Some("b.c")),
-            (LINES, Level::Full, None),
-            (LINES, Level::Sei, Some("a.c")),
-        ] {
+        let is_found = |lines, link, other: Option<&str>| {
             assert_eq!(of(lines).of_another_level(link), other);
-        }
+        };
+        is_found(sei, Level::Sei, None);
+        is_found(sei, Level::Full, Some("a.c"));
+        is_found("M\ta.c\nP\tsei\nM\tb.c\n", Level::Sei, Some("b.c"));
+        is_found(LINES, Level::Full, None);
+        is_found(LINES, Level::Sei, Some("a.c"));
         assert_eq!(of(sei).summary().protect, Level::Sei);
         assert_eq!(of(LINES).summary().protect, Level::Full);
     }

@@ -2,83 +2,76 @@
 
 use syn::{DeriveInput, parse_str};
 
-fn refusal(source: &str) -> String {
+/// What the compiler tells of source text that is refused.
+struct Refusal(String);
+
+impl Refusal {
+    #[track_caller]
+    fn names(self, found: &str) -> Self {
+        let told = &self.0;
+        assert!(told.contains("requirement:"), "{told}");
+        assert!(told.contains(found), "{found} is missing in {told}");
+        self
+    }
+
+    #[track_caller]
+    fn fix(self, fix: &str) {
+        let told = &self.0;
+        let (_, remedy) = told.split_once("fix:").expect(told);
+        assert!(remedy.contains(fix), "{fix} is missing in {told}");
+    }
+}
+
+#[track_caller]
+fn refused(source: &str) -> Refusal {
     let input: DeriveInput = parse_str(source).unwrap();
     match crate::critical::derive(&input) {
-        Err(why) => why.to_string(),
+        Err(why) => Refusal(why.to_string()),
         Ok(_) => panic!("{source} is not refused"),
     }
 }
 
 #[test]
 fn what_cannot_be_protected_is_refused_with_its_remedy() {
-    for (source, found, fix) in [
-        ("struct A { a: *mut u8 }", "a raw pointer", "Ref<T>"),
-        (
-            "struct A<'a> { a: &'a str }",
-            "a reference",
-            "own the value",
-        ),
-        ("struct A { a: Rc<u8> }", "Rc, which is shared", "Ref<T>"),
-        (
-            "struct A { a: std::sync::Arc<u8> }",
-            "Arc, which is shared",
-            "Ref<T>",
-        ),
-        (
-            "struct A { a: Vec<Option<RefCell<u8>>> }",
-            "RefCell, which changes",
-            "a plain field",
-        ),
-        (
-            "struct A(u8, [AtomicU64; 4]);",
-            "AtomicU64, which changes",
-            "a plain field",
-        ),
-        (
-            "struct A { a: (u8, Mutex<u8>) }",
-            "Mutex, which changes",
-            "a plain field",
-        ),
-        (
-            "struct A { a: fn(u8) -> u8 }",
-            "a function",
-            "an enum of the choices",
-        ),
-        (
-            "struct A { a: Box<dyn Fn(u8)> }",
-            "a trait object",
-            "an enum of the choices",
-        ),
-        (
-            "struct A { a: HashMap<u8, usize> }",
-            "usize, which has another width",
-            "u64",
-        ),
-        (
-            "struct A { a: Instant }",
-            "Instant, which is the time",
-            "the log carries",
-        ),
-        (
-            "struct A { next: Option<Box<A>> }",
-            "A within itself",
-            "Ref<A>",
-        ),
-        (
-            "enum A { B(u8), C { c: Rc<u8> } }",
-            "Rc, which is shared",
-            "Ref<T>",
-        ),
-    ] {
-        let said = refusal(source);
-        assert!(
-            said.contains("requirement:") && said.contains("fix:"),
-            "{source}: {said}"
-        );
-        assert!(said.contains(found), "{source}: {said}");
-        assert!(said.contains(fix), "{source}: {said}");
-    }
+    refused("struct A { a: *mut u8 }")
+        .names("a raw pointer")
+        .fix("Ref<T>");
+    refused("struct A<'a> { a: &'a str }")
+        .names("a reference")
+        .fix("own the value");
+    refused("struct A { a: Rc<u8> }")
+        .names("Rc, which is shared")
+        .fix("Ref<T>");
+    refused("struct A { a: std::sync::Arc<u8> }")
+        .names("Arc, which is shared")
+        .fix("Ref<T>");
+    refused("struct A { a: Vec<Option<RefCell<u8>>> }")
+        .names("RefCell, which changes")
+        .fix("a plain field");
+    refused("struct A(u8, [AtomicU64; 4]);")
+        .names("AtomicU64, which changes")
+        .fix("a plain field");
+    refused("struct A { a: (u8, Mutex<u8>) }")
+        .names("Mutex, which changes")
+        .fix("a plain field");
+    refused("struct A { a: fn(u8) -> u8 }")
+        .names("a function")
+        .fix("an enum of the choices");
+    refused("struct A { a: Box<dyn Fn(u8)> }")
+        .names("a trait object")
+        .fix("an enum of the choices");
+    refused("struct A { a: HashMap<u8, usize> }")
+        .names("usize, which has another width")
+        .fix("u64");
+    refused("struct A { a: Instant }")
+        .names("Instant, which is the time")
+        .fix("the log carries");
+    refused("struct A { next: Option<Box<A>> }")
+        .names("A within itself")
+        .fix("Ref<A>");
+    refused("enum A { B(u8), C { c: Rc<u8> } }")
+        .names("Rc, which is shared")
+        .fix("Ref<T>");
 }
 
 #[test]
@@ -91,7 +84,7 @@ fn a_field_is_left_out_with_a_reason_or_not_at_all() {
         "enum A { B(#[critical(skip = \"why\")] u8) }",
         "union A { a: u8, b: u16 }",
     ] {
-        assert!(refusal(source).contains("requirement:"), "{source}");
+        refused(source).names("requirement:");
     }
 }
 
@@ -143,80 +136,49 @@ fn methods_that_a_guard_cannot_hold_for_are_refused_with_their_remedy() {
             .map(|tokens| tokens.to_string())
             .map_err(|why| why.to_string())
     };
-    for (source, found, fix) in [
-        ("impl A { fn a(self) {} }", "self by value", "Arena::remove"),
-        (
-            "impl A { fn a(self: Box<Self>) {} }",
-            "self by value",
-            "Arena::remove",
-        ),
-        (
-            "impl A { async fn a(&mut self) {} }",
-            "async",
-            "before the request is ordered",
-        ),
-        (
-            "impl A { unsafe fn a(&self) {} }",
-            "unsafe",
-            "a safe method",
-        ),
-        (
-            "impl A { fn a(&self) -> &str { \"\" } }",
-            "a reference",
-            "owned value",
-        ),
-        (
-            "impl A { fn a(&self) -> Option<(u8, &str)> { None } }",
-            "a reference",
-            "owned value",
-        ),
-        (
-            "impl A { fn a(&mut self) -> std::slice::Iter<'_, u8> { todo!() } }",
-            "a reference",
-            "owned value",
-        ),
-        (
-            "impl A { #[critical(only(b))] fn a(&self) {} }",
-            "one that reads",
-            "no #[critical(only(...))]",
-        ),
-        (
-            "impl A { #[critical(only(b))] fn a() {} }",
-            "without self",
-            "no #[critical(only(...))]",
-        ),
-        (
-            "impl A { #[critical(skip = \"x\")] fn a(&mut self) {} }",
-            "something else",
-            "only(cents, last)",
-        ),
-        (
-            "impl A { #[critical(only())] fn a(&mut self) {} }",
-            "something else",
-            "only(cents, last)",
-        ),
-        (
-            "impl Clone for A { fn clone(&self) -> A { A } }",
-            "of a trait",
-            "calls the trait's",
-        ),
-        (
-            "impl A<u8> { fn a(&self) {} }",
-            "with parameters",
-            "Arena::read",
-        ),
-        ("impl A { fn a() {} }", "none", "no #[critical] here"),
-    ] {
-        let said = made(source).unwrap_err();
-        assert!(
-            said.contains("requirement:") && said.contains("fix:"),
-            "{source}: {said}"
-        );
-        assert!(
-            said.contains(found) && said.contains(fix),
-            "{source}: {said}"
-        );
-    }
+    let refused = |source: &str| Refusal(made(source).expect_err(source));
+    refused("impl A { fn a(self) {} }")
+        .names("self by value")
+        .fix("Arena::remove");
+    refused("impl A { fn a(self: Box<Self>) {} }")
+        .names("self by value")
+        .fix("Arena::remove");
+    refused("impl A { async fn a(&mut self) {} }")
+        .names("async")
+        .fix("before the request is ordered");
+    refused("impl A { unsafe fn a(&self) {} }")
+        .names("unsafe")
+        .fix("a safe method");
+    refused("impl A { fn a(&self) -> &str { \"\" } }")
+        .names("a reference")
+        .fix("owned value");
+    refused("impl A { fn a(&self) -> Option<(u8, &str)> { None } }")
+        .names("a reference")
+        .fix("owned value");
+    refused("impl A { fn a(&mut self) -> std::slice::Iter<'_, u8> { todo!() } }")
+        .names("a reference")
+        .fix("owned value");
+    refused("impl A { #[critical(only(b))] fn a(&self) {} }")
+        .names("one that reads")
+        .fix("no #[critical(only(...))]");
+    refused("impl A { #[critical(only(b))] fn a() {} }")
+        .names("without self")
+        .fix("no #[critical(only(...))]");
+    refused("impl A { #[critical(skip = \"x\")] fn a(&mut self) {} }")
+        .names("something else")
+        .fix("only(cents, last)");
+    refused("impl A { #[critical(only())] fn a(&mut self) {} }")
+        .names("something else")
+        .fix("only(cents, last)");
+    refused("impl Clone for A { fn clone(&self) -> A { A } }")
+        .names("of a trait")
+        .fix("calls the trait's");
+    refused("impl A<u8> { fn a(&self) {} }")
+        .names("with parameters")
+        .fix("Arena::read");
+    refused("impl A { fn a() {} }")
+        .names("none")
+        .fix("no #[critical] here");
     let said = made(
         "impl A { pub fn a(&mut self, (b, c): (u8, u8)) -> u8 { b + c } fn d(&self) {} fn e() {} }",
     )

@@ -414,23 +414,32 @@ fn order_named_by(link: &str) -> Order {
 
 #[test]
 fn impossible_orders_are_refused_before_any_run() {
-    for (name, line, needed) in [
-        (
-            "no-module",
-            "at=nowhere+0x10 n=1 reg=rax bit=0",
-            "no module",
-        ),
-        (
-            "no-symbol",
-            "at=control!nothing n=1 reg=rax bit=0",
-            "no symbol",
-        ),
-        (
-            "class",
-            "class=shuffle n=1.. reg=xmm0 after bit=0",
-            "of that class",
-        ),
-        ("event", "event=1 reg=rax bit=0", "steadfast run"),
+    struct Row {
+        name: &'static str,
+        line: &'static str,
+        needed: &'static str,
+    }
+    for Row { name, line, needed } in [
+        Row {
+            name: "no-module",
+            line: "at=nowhere+0x10 n=1 reg=rax bit=0",
+            needed: "no module",
+        },
+        Row {
+            name: "no-symbol",
+            line: "at=control!nothing n=1 reg=rax bit=0",
+            needed: "no symbol",
+        },
+        Row {
+            name: "class",
+            line: "class=shuffle n=1.. reg=xmm0 after bit=0",
+            needed: "of that class",
+        },
+        Row {
+            name: "event",
+            line: "event=1 reg=rax bit=0",
+            needed: "steadfast run",
+        },
     ] {
         let mut order = order(name, false);
         order.runs = 1;

@@ -128,16 +128,29 @@ fn replies_are_judged_and_runs_can_be_repeated() {
 fn written_faults_end_in_the_leaf_of_what_the_client_saw() {
     let [one, two] = sums("written");
     let trace = [("\u{1}\n", one.as_str()), ("\u{2}\n", two.as_str())];
-    for (name, line, leaf) in [
+    struct Row {
+        name: &'static str,
+        line: &'static str,
+        leaf: Leaf,
+    }
+    for Row { name, line, leaf } in [
         // The second request's rounds: a wrong sum, and nobody noticed.
-        ("wrong", "at=control!mix n=100 reg=rdi bit=3", Leaf::Sdc),
+        Row {
+            name: "wrong",
+            line: "at=control!mix n=100 reg=rdi bit=3",
+            leaf: Leaf::Sdc,
+        },
         // It dies between two replies.
-        ("dead", "at=control!mix n=100 kind=crash", Leaf::CrashSignal),
-        (
-            "stuck",
-            "at=control!mix n=100 kind=hang",
-            Leaf::HangLivelock,
-        ),
+        Row {
+            name: "dead",
+            line: "at=control!mix n=100 kind=crash",
+            leaf: Leaf::CrashSignal,
+        },
+        Row {
+            name: "stuck",
+            line: "at=control!mix n=100 kind=hang",
+            leaf: Leaf::HangLivelock,
+        },
     ] {
         let mut order = order(name, &trace);
         order.runs = 1;

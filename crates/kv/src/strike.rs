@@ -89,23 +89,20 @@ mod tests {
 
     #[test]
     fn what_this_group_does_not_have_is_refused_as_the_grammar_does() {
-        for (line, column, requirement) in [
+        // The mark (^) stands where the line is wrong.
+        for (marked, requirement) in [
             (
-                "replica=3 object=item:a byte=2 bit=3",
-                1,
+                "^replica=3 object=item:a byte=2 bit=3",
                 "this group has the replicas 0 to 2",
             ),
             (
-                "replica=1 object=log:head byte=56 bit=0",
-                27,
+                "replica=1 object=log:head ^byte=56 bit=0",
                 "log:head has the bytes 0 to 55",
             ),
         ] {
-            let why = read(line, 3).unwrap_err();
-            assert_eq!(
-                (why.column, why.requirement.as_str()),
-                (column, requirement)
-            );
+            let why = read(&marked.replace('^', ""), 3).unwrap_err();
+            assert_eq!(why.requirement, requirement);
+            assert_eq!(Some(why.column), marked.find('^').map(|at| at + 1));
             assert!(!why.fix.is_empty());
         }
     }

@@ -101,12 +101,21 @@ fn sections(page: &mut String, command: &Command, name: &str, told: &mut Vec<Tol
             page.push_str(item);
         }
         if let Some(before) = before {
-            let names: Vec<&str> = shared.iter().map(|(name, _)| name.as_str()).collect();
+            let is_here = |name: &String| flags.iter().any(|(here, _)| here == name);
+            let (_, left_out): (Vec<_>, Vec<_>) =
+                before.flags.iter().partition(|(name, _)| is_here(name));
+            let names = |flags: &[&(String, String)]| {
+                let names: Vec<&str> = flags.iter().map(|(name, _)| name.as_str()).collect();
+                names.join(", ")
+            };
             let anchor = before.section.replace(' ', "-");
             let link = format!("[`{}`](#{anchor})", before.section);
-            let words = match shared.len() == before.flags.len() {
-                true => format!("All flags of {link}."),
-                false => format!("As in {link}: {}.", names.join(", ")),
+            let words = match left_out.len() {
+                0 => format!("All flags of {link}."),
+                few if few < shared.len() => {
+                    format!("All flags of {link} but {}.", names(&left_out))
+                }
+                _ => format!("As in {link}: {}.", names(&shared)),
             };
             let apart = if own.is_empty() { "" } else { "\n" };
             let _ = writeln!(page, "{apart}{}", wrapped(&words, ""));

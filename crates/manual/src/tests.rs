@@ -83,14 +83,21 @@ mod own {
             verb("go", &["one", "two", "three", "four"]),
             verb("stop", &["one", "two", "three", "five"]),
             verb("on", &["one", "two", "three", "four"]),
+            verb(
+                "up",
+                &["one", "two", "three", "six", "seven", "eight", "nine"],
+            ),
+            verb("down", &["six", "seven", "eight"]),
             verb("look", &["one"]),
         ]);
         let page = reference(command);
         let go = "[`steadfast x go`](#steadfast-x-go)";
+        let up = "[`steadfast x up`](#steadfast-x-up)";
         for section in [
             "go`\n\n- `--one X`: Says.\n- `--two X`: Says.\n- `--three X`: Says.\n- `--four X`: Says.\n".to_owned(),
-            format!("stop`\n\n- `--five X`: Says.\n\nAs in {go}: `--one X`, `--two X`, `--three X`.\n"),
+            format!("stop`\n\n- `--five X`: Says.\n\nAll flags of {go} but `--four X`.\n"),
             format!("on`\n\nAll flags of {go}.\n"),
+            format!("down`\n\nAs in {up}: `--six X`, `--seven X`, `--eight X`.\n"),
             "look`\n\n- `--one X`: Says.\n".to_owned(),
         ] {
             assert!(page.contains(&format!("\n## `steadfast x {section}")), "{page}");

@@ -304,10 +304,31 @@ fn limited(
 #[test]
 fn each_limit_that_is_too_low_is_named_with_its_fix() {
     let program = reachable();
-    for (resource, limit, fix) in [
-        (libc::RLIMIT_FSIZE, 1 << 20, "ulimit -f unlimited"),
-        (libc::RLIMIT_NOFILE, 256, "ulimit -n 1024"),
-        (libc::RLIMIT_AS, 200 << 20, "ulimit -v unlimited"),
+    struct Limit {
+        resource: libc::__rlimit_resource_t,
+        limit: u64,
+        fix: &'static str,
+    }
+    for Limit {
+        resource,
+        limit,
+        fix,
+    } in [
+        Limit {
+            resource: libc::RLIMIT_FSIZE,
+            limit: 1 << 20,
+            fix: "ulimit -f unlimited",
+        },
+        Limit {
+            resource: libc::RLIMIT_NOFILE,
+            limit: 256,
+            fix: "ulimit -n 1024",
+        },
+        Limit {
+            resource: libc::RLIMIT_AS,
+            limit: 200 << 20,
+            fix: "ulimit -v unlimited",
+        },
     ] {
         let found = limited(&program, true, resource, limit);
         assert!(!found.usable, "{fix}");

@@ -26,46 +26,99 @@ fn err(output: &Output) -> String {
 /// Arguments, exit code, and a name for what is said.
 #[test]
 fn every_wrong_start_has_its_code_and_says_what_to_do() {
-    for (name, args, code) in [
-        ("nothing", &[][..], 64),
-        ("unknown_command", &["walk"], 64),
-        ("no_program", &["run"], 64),
-        ("unknown_flag", &["run", "--replicsa=2", "--", "true"], 64),
-        ("word", &["run", "--on-mismatch=panic", "--", "true"], 64),
-        ("too_many", &["run", "-n", "9", "--", "true"], 64),
-        (
-            "flip_register",
-            &[
+    struct Start {
+        name: &'static str,
+        args: &'static [&'static str],
+        code: i32,
+    }
+    for Start { name, args, code } in [
+        Start {
+            name: "nothing",
+            args: &[],
+            code: 64,
+        },
+        Start {
+            name: "unknown_command",
+            args: &["walk"],
+            code: 64,
+        },
+        Start {
+            name: "no_program",
+            args: &["run"],
+            code: 64,
+        },
+        Start {
+            name: "unknown_flag",
+            args: &["run", "--replicsa=2", "--", "true"],
+            code: 64,
+        },
+        Start {
+            name: "word",
+            args: &["run", "--on-mismatch=panic", "--", "true"],
+            code: 64,
+        },
+        Start {
+            name: "too_many",
+            args: &["run", "-n", "9", "--", "true"],
+            code: 64,
+        },
+        Start {
+            name: "flip_register",
+            args: &[
                 "run",
                 "--flip",
                 "replica=1 event=12 reg=rex bit=3",
                 "--",
                 "true",
             ],
-            64,
-        ),
-        (
-            "flip_victim",
-            &["run", "--flip", "event=12 reg=rax bit=3", "--", "true"],
-            64,
-        ),
-        (
-            "flip_range",
-            &[
+            code: 64,
+        },
+        Start {
+            name: "flip_victim",
+            args: &["run", "--flip", "event=12 reg=rax bit=3", "--", "true"],
+            code: 64,
+        },
+        Start {
+            name: "flip_range",
+            args: &[
                 "run",
                 "--flip",
                 "replica=2 event=12 reg=rax bit=3",
                 "--",
                 "true",
             ],
-            64,
-        ),
-        ("flip_empty", &["run", "--flip", "", "--", "true"], 64),
-        ("not_found", &["run", "--", "no-such-program"], 127),
-        ("missing", &["run", "--", "/no/such/program"], 127),
-        ("not_executable", &["run", "--", "/etc/passwd"], 126),
-        ("directory", &["run", "--", "/etc"], 126),
-        ("no_page", &["man", "walk"], 64),
+            code: 64,
+        },
+        Start {
+            name: "flip_empty",
+            args: &["run", "--flip", "", "--", "true"],
+            code: 64,
+        },
+        Start {
+            name: "not_found",
+            args: &["run", "--", "no-such-program"],
+            code: 127,
+        },
+        Start {
+            name: "missing",
+            args: &["run", "--", "/no/such/program"],
+            code: 127,
+        },
+        Start {
+            name: "not_executable",
+            args: &["run", "--", "/etc/passwd"],
+            code: 126,
+        },
+        Start {
+            name: "directory",
+            args: &["run", "--", "/etc"],
+            code: 126,
+        },
+        Start {
+            name: "no_page",
+            args: &["man", "walk"],
+            code: 64,
+        },
     ] {
         let output = steadfast(args);
         assert_eq!(output.status.code(), Some(code), "{name}: {}", err(&output));

@@ -41,26 +41,71 @@ fn operands_are_read_off() {
 
 #[test]
 fn what_an_instruction_cannot_have_is_refused() {
-    for (line, bytes, needed) in [
-        ("at=a+1 n=1 rval bit=3", PUSH_RAX, "reads memory"),
-        ("at=a+1 n=1 wval bit=64", PUSH_RAX, "a bit below 64"),
-        (
-            "at=a+1 n=1 reg=rax after bit=3",
-            RET,
-            "goes on with the next",
-        ),
-        ("at=a+1 n=1 reg=rax once bit=3", JE, "goes on with the next"),
-        (
-            "at=a+1 n=1 mem=[rsp] once bit=3",
-            JE,
-            "goes on with the next",
-        ),
-        ("at=a+1 n=1 kind=repeat", JE, "goes on with the next"),
-        ("at=a+1 n=1 kind=skip", RET, "code behind it"),
-        ("at=a+1 n=1 kind=invert", PUSH_RAX, "conditional branch"),
-        ("at=a+1 n=1 reg=rflags bit=8", PUSH_RAX, "computes with"),
-        ("at=a+1 n=1 reg=gsbase bit=8", PUSH_RAX, "programs use"),
-        ("at=a+1 n=1.. code bit=8", PUSH_RAX, "a bit below 8"),
+    struct Row {
+        line: &'static str,
+        bytes: &'static [u8],
+        needed: &'static str,
+    }
+    for Row {
+        line,
+        bytes,
+        needed,
+    } in [
+        Row {
+            line: "at=a+1 n=1 rval bit=3",
+            bytes: PUSH_RAX,
+            needed: "reads memory",
+        },
+        Row {
+            line: "at=a+1 n=1 wval bit=64",
+            bytes: PUSH_RAX,
+            needed: "a bit below 64",
+        },
+        Row {
+            line: "at=a+1 n=1 reg=rax after bit=3",
+            bytes: RET,
+            needed: "goes on with the next",
+        },
+        Row {
+            line: "at=a+1 n=1 reg=rax once bit=3",
+            bytes: JE,
+            needed: "goes on with the next",
+        },
+        Row {
+            line: "at=a+1 n=1 mem=[rsp] once bit=3",
+            bytes: JE,
+            needed: "goes on with the next",
+        },
+        Row {
+            line: "at=a+1 n=1 kind=repeat",
+            bytes: JE,
+            needed: "goes on with the next",
+        },
+        Row {
+            line: "at=a+1 n=1 kind=skip",
+            bytes: RET,
+            needed: "code behind it",
+        },
+        Row {
+            line: "at=a+1 n=1 kind=invert",
+            bytes: PUSH_RAX,
+            needed: "conditional branch",
+        },
+        Row {
+            line: "at=a+1 n=1 reg=rflags bit=8",
+            bytes: PUSH_RAX,
+            needed: "computes with",
+        },
+        Row {
+            line: "at=a+1 n=1 reg=gsbase bit=8",
+            bytes: PUSH_RAX,
+            needed: "programs use",
+        },
+        Row {
+            line: "at=a+1 n=1.. code bit=8",
+            bytes: PUSH_RAX,
+            needed: "a bit below 8",
+        },
     ] {
         let found = fit(line, bytes).map(drop).expect_err(line);
         assert!(found.requirement.contains(needed), "{line}: {found}");

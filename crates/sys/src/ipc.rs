@@ -2,13 +2,13 @@
 //!
 //! Invariant: what is made here is removed again when its value is dropped, unless it was kept.
 //!
-//! Not covered: segments: [`crate::segment`].
+//! Not covered: segments, but for their end: [`crate::segment`].
 
 #![allow(unsafe_code, reason = "semctl(2) and msgctl(2) have no other way in")]
 
 use std::io;
 
-const RIGHTS: u32 = 0o777;
+pub(crate) const RIGHTS: u32 = 0o777;
 /// A message stays in its queue (Linux 3.8, CONFIG_CHECKPOINT_RESTORE).
 const MSG_COPY: i32 = 0o40000;
 /// The largest that a semaphore may be (semop(2), SEMVMX).
@@ -49,7 +49,7 @@ fn control(kind: Kind, id: i32, command: i32, words: &mut Words) -> io::Result<(
     checked(done).map(drop)
 }
 
-fn checked(done: i32) -> io::Result<i32> {
+pub(crate) fn checked(done: i32) -> io::Result<i32> {
     match done {
         -1 => Err(io::Error::last_os_error()),
         done => Ok(done),
@@ -138,20 +138,24 @@ pub fn peek(id: i32, place: usize) -> io::Result<Message> {
     }
 }
 
-/// A new set or queue.
+/// A new set, queue or segment.
 #[derive(Debug)]
 pub struct Made {
-    kind: Kind,
     id: i32,
+    remove: fn(i32) -> io::Result<()>,
     kept: bool,
 }
 
 impl Made {
+    pub(crate) fn removed_by(remove: fn(i32) -> io::Result<()>, id: i32) -> Self {
+        let kept = false;
+        Self { id, remove, kept }
+    }
+
     fn new(kind: Kind, id: i32, told: &About) -> io::Result<Self> {
-        let made = Self {
-            kind,
-            id,
-            kept: false,
+        let made = match kind {
+            Kind::Set => Self::removed_by(|id| remove(Kind::Set, id), id),
+            Kind::Queue => Self::removed_by(|id| remove(Kind::Queue, id), id),
         };
         let mut words = [0; 16];
         control(kind, id, libc::IPC_STAT, &mut words)?;
@@ -215,7 +219,7 @@ fn flags(told: &About) -> i32 {
 impl Drop for Made {
     fn drop(&mut self) {
         if !self.kept {
-            let _ = remove(self.kind, self.id);
+            let _ = (self.remove)(self.id);
         }
     }
 }

@@ -8,9 +8,10 @@
 
 use std::io;
 
+use crate::ipc::{Made, RIGHTS, checked};
+
 /// The bits of shmctl(2) beside rights.
 const SHM_DEST: u32 = 0o1000;
-const RIGHTS: u32 = 0o777;
 
 /// What the kernel tells of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +35,8 @@ fn stat(id: i32) -> io::Result<libc::shmid_ds> {
     // SAFETY: a structure of numbers, for which zero is a value.
     let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
     // SAFETY: `about` is writable for one structure.
-    match unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut about) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(about),
-    }
+    checked(unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut about) })?;
+    Ok(about)
 }
 
 /// What the kernel tells of this one.
@@ -61,10 +60,7 @@ pub fn about(id: i32) -> io::Result<About> {
 
 fn get(key: i32, bytes: usize, flags: i32) -> io::Result<i32> {
     // SAFETY: numbers only.
-    match unsafe { libc::shmget(key, bytes, flags) } {
-        -1 => Err(io::Error::last_os_error()),
-        id => Ok(id),
-    }
+    checked(unsafe { libc::shmget(key, bytes, flags) })
 }
 
 /// The one of this key.
@@ -87,10 +83,7 @@ pub fn give_to(id: i32, (uid, gid): (u32, u32)) -> io::Result<()> {
     about.shm_perm.uid = uid;
     about.shm_perm.gid = gid;
     // SAFETY: `about` is a whole structure that the kernel filled in.
-    match unsafe { libc::shmctl(id, libc::IPC_SET, &raw mut about) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    checked(unsafe { libc::shmctl(id, libc::IPC_SET, &raw mut about) }).map(drop)
 }
 
 /// Removes one: it goes with the last process that has it attached.
@@ -99,49 +92,19 @@ pub fn give_to(id: i32, (uid, gid): (u32, u32)) -> io::Result<()> {
 /// As shmctl(2).
 pub fn remove(id: i32) -> io::Result<()> {
     // SAFETY: IPC_RMID takes no structure.
-    match unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    checked(unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) }).map(drop)
 }
 
-/// A new segment.
-#[derive(Debug)]
-pub struct Made {
-    id: i32,
-    kept: bool,
-}
-
-impl Made {
-    /// A segment of zeros that nobody has attached; key 0: IPC_PRIVATE.
-    ///
-    /// # Errors
-    /// As shmget(2) and shmctl(2): EEXIST if there is one by that key.
-    pub fn new(key: i32, bytes: usize, owner: (u32, u32), rights: u32) -> io::Result<Self> {
-        let rights = (rights & RIGHTS).cast_signed();
-        let id = get(key, bytes, libc::IPC_CREAT | libc::IPC_EXCL | rights)?;
-        let made = Self { id, kept: false };
-        give_to(id, owner)?;
-        Ok(made)
-    }
-
-    #[must_use]
-    pub fn id(&self) -> i32 {
-        self.id
-    }
-
-    /// It stays when this value goes.
-    pub fn keep(&mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = remove(self.id);
-        }
-    }
+/// A segment of zeros that nobody has attached; key 0: IPC_PRIVATE.
+///
+/// # Errors
+/// As shmget(2) and shmctl(2): EEXIST if there is one by that key.
+pub fn made(key: i32, bytes: usize, owner: (u32, u32), rights: u32) -> io::Result<Made> {
+    let rights = (rights & RIGHTS).cast_signed();
+    let id = get(key, bytes, libc::IPC_CREAT | libc::IPC_EXCL | rights)?;
+    let made = Made::removed_by(remove, id);
+    give_to(id, owner)?;
+    Ok(made)
 }
 
 #[cfg(test)]
@@ -161,21 +124,21 @@ mod tests {
 
     #[test]
     fn a_segment_goes_with_its_value_unless_it_is_kept() {
-        let made = Made::new(key(1), 5000, own(), 0o600).expect("it is new");
-        let told = about(made.id()).expect("it is there");
+        let segment = made(key(1), 5000, own(), 0o600).expect("it is new");
+        let told = about(segment.id()).expect("it is there");
         assert_eq!((told.key, told.bytes, told.owner), (key(1), 5000, own()));
         assert_eq!(
             (told.rights, told.is_removed, told.attached),
             (0o600, false, 0)
         );
-        assert_eq!(of_key(key(1)).ok(), Some(made.id()));
-        let again = Made::new(key(1), 5000, own(), 0o600);
+        assert_eq!(of_key(key(1)).ok(), Some(segment.id()));
+        let again = made(key(1), 5000, own(), 0o600);
         let errno = again.expect_err("there is one").raw_os_error();
         assert_eq!(errno, Some(libc::EEXIST));
-        drop(made);
+        drop(segment);
         assert!(of_key(key(1)).is_err());
 
-        let mut kept = Made::new(key(2), 10, own(), 0o600).expect("it is new");
+        let mut kept = made(key(2), 10, own(), 0o600).expect("it is new");
         kept.keep();
         let id = kept.id();
         drop(kept);
@@ -186,13 +149,13 @@ mod tests {
 
     #[test]
     fn what_is_written_to_a_segment_others_read() {
-        let made = Made::new(0, 5000, own(), 0o600).expect("it is new");
-        let one = Shared::attach(made.id(), 5000).expect("it is attached");
+        let segment = made(0, 5000, own(), 0o600).expect("it is new");
+        let one = Shared::attach(segment.id(), 5000).expect("it is attached");
         one.write(4090, b"shared");
-        assert_eq!(about(made.id()).expect("it is there").attached, 1);
-        remove(made.id()).expect("it is there");
-        assert!(about(made.id()).expect("it is attached").is_removed);
-        let other = Shared::attach(made.id(), 5000).expect("by its number");
+        assert_eq!(about(segment.id()).expect("it is there").attached, 1);
+        remove(segment.id()).expect("it is there");
+        assert!(about(segment.id()).expect("it is attached").is_removed);
+        let other = Shared::attach(segment.id(), 5000).expect("by its number");
         let mut read = [0; 6];
         other.read(4090, &mut read);
         assert_eq!(&read, b"shared");

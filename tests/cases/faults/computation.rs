@@ -43,15 +43,12 @@ pub(super) fn apart_in_a_computation() -> Vec<Trial> {
     const CRASH: &str = "ip bit=45";
     const ENDLESS: &str = "reg=rdx bit=40";
     let mut trials = Vec::new();
-    for (row, (name, effect, replicas)) in [
-        ("early", EARLY, [2, 3]),
-        ("crash", CRASH, [3, 2]),
-        ("endless", ENDLESS, [2, 3]),
-    ]
-    .into_iter()
-    .enumerate()
+    for (row, (name, effect)) in [("early", EARLY), ("crash", CRASH), ("endless", ENDLESS)]
+        .into_iter()
+        .enumerate()
     {
-        for (column, replicas) in replicas.into_iter().enumerate() {
+        let sizes = if effect == CRASH { [3, 2] } else { [2, 3] };
+        for (column, replicas) in sizes.into_iter().enumerate() {
             for (role, who) in ["leader", "follower"].into_iter().enumerate() {
                 if !paired(row, column, role) {
                     continue;

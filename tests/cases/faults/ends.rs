@@ -100,14 +100,23 @@ pub(super) struct MemoryGroup(PathBuf);
 impl MemoryGroup {
     fn make(bytes: u64) -> Option<Self> {
         let name = format!("guests-{}", std::process::id());
+        struct Limits {
+            root: &'static str,
+            limit: &'static str,
+            swap: &'static str,
+        }
         // Version 1 and version 2 name the limit differently; swap must not help out.
-        for (root, limit, swap) in [
-            (
-                "/sys/fs/cgroup/memory",
-                "memory.limit_in_bytes",
-                "memory.memsw.limit_in_bytes",
-            ),
-            ("/sys/fs/cgroup", "memory.max", "memory.swap.max"),
+        for Limits { root, limit, swap } in [
+            Limits {
+                root: "/sys/fs/cgroup/memory",
+                limit: "memory.limit_in_bytes",
+                swap: "memory.memsw.limit_in_bytes",
+            },
+            Limits {
+                root: "/sys/fs/cgroup",
+                limit: "memory.max",
+                swap: "memory.swap.max",
+            },
         ] {
             let dir = Path::new(root).join(&name);
             if fs::create_dir(&dir).is_err() {

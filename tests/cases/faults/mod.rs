@@ -353,36 +353,37 @@ pub(crate) fn trials() -> Vec<Trial> {
             "class=store in=operands!turn n=1400..%1500 waddr bit=3",
         ),
     ] {
-        for (suffix, replicas, who, after) in [
-            ("alone", 1, "", After::Unprotected),
-            ("leader_of_2", 2, "replica=leader ", After::Corrected),
-            ("follower_of_3", 3, "replica=2 ", After::Corrected),
-        ] {
-            let fault = Fault {
-                name: format!("{name}::{suffix}"),
-                replicas,
-                stop: false,
-                flip: format!("{who}{flip}"),
-                after,
-            };
-            trials.push(fault.trial(operands));
-        }
-    }
-    // A vector register: wrong from an instruction on, or for it alone.
-    for (name, once, after) in [
-        ("vector_from_here", "", After::Unprotected),
-        ("vector_here_alone", " once", After::Harmless),
-    ] {
-        let flip = format!("at=vector_once!flip_here n=1 reg=xmm5{once} bit=3");
-        let fault = Fault {
-            name: name.to_owned(),
-            replicas: 1,
+        let fault = |suffix, replicas, who, after| Fault {
+            name: format!("{name}::{suffix}"),
+            replicas,
             stop: false,
-            flip,
+            flip: format!("{who}{flip}"),
             after,
         };
-        trials.push(fault.trial(vector_stored_twice));
+        trials.extend(
+            [
+                fault("alone", 1, "", After::Unprotected),
+                fault("leader_of_2", 2, "replica=leader ", After::Corrected),
+                fault("follower_of_3", 3, "replica=2 ", After::Corrected),
+            ]
+            .map(|fault| fault.trial(operands)),
+        );
     }
+    // A vector register: wrong from an instruction on, or for it alone.
+    let vector = |name: &str, once: &str, after| Fault {
+        name: name.to_owned(),
+        replicas: 1,
+        stop: false,
+        flip: format!("at=vector_once!flip_here n=1 reg=xmm5{once} bit=3"),
+        after,
+    };
+    trials.extend(
+        [
+            vector("vector_from_here", "", After::Unprotected),
+            vector("vector_here_alone", " once", After::Harmless),
+        ]
+        .map(|fault| fault.trial(vector_stored_twice)),
+    );
     // What a memory check has to see before a snapshot carries it on: struck in follower and leader.
     for (who, name) in [("1", "closed_follower"), ("0", "closed_leader")] {
         let flip = format!("replica={who} at=closed!flip_here n=1 mem=[closed!table+80] bit=3");

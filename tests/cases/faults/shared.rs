@@ -5,121 +5,89 @@ use super::*;
 /// The page in which processes that share memory take turns (crates/agent/src/memory/domain.c): the next ticket stands first.
 pub(super) const DOMAIN: u64 = 0x2a18_0000_0000;
 
-/// Three replicas of a process that shares memory with others are repaired with what they share. With two the tree stops unless
-/// the wrong one is dead. What nobody reads is no difference.
-pub(super) fn in_shared_memory() -> Vec<Trial> {
-    struct Row {
-        name: &'static str,
-        replicas: u8,
-        flip: String,
-        after: After,
+/// A fault in what processes share, and what comes of it in a group of so many replicas.
+fn fault(after: After, replicas: u8, name: &str, flip: impl Into<String>) -> Fault {
+    Fault {
+        name: format!("sharing_{name}"),
+        replicas,
+        stop: false,
+        flip: flip.into(),
+        after,
     }
+}
+
+fn corrected(replicas: u8, name: &str, flip: impl Into<String>) -> Fault {
+    fault(After::Corrected, replicas, name, flip)
+}
+
+fn detected(replicas: u8, name: &str, flip: impl Into<String>) -> Fault {
+    fault(After::Detected, replicas, name, flip)
+}
+
+/// What nobody reads is no difference.
+fn unread(replicas: u8, name: &str, flip: impl Into<String>) -> Fault {
+    fault(After::Agreed, replicas, name, flip)
+}
+
+/// Three replicas of a process that shares memory with others are repaired with what they share. With two the tree stops unless
+/// the wrong one is dead.
+pub(super) fn in_shared_memory() -> Vec<Trial> {
     let at = "at=shared_fork!report n=1";
+    let shared = "mem=[[shared_fork!s]+24] bit=5";
+    // A word that all workers read and write: some of them have computed with it when it is found.
+    let word = "event=20 mem=[[shared_fork!s]+16] bit=9";
     [
-        Row {
-            name: "memory_of_2",
-            replicas: 2,
-            flip: format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"),
-            after: After::Detected,
-        },
-        Row {
-            name: "memory_of_leader_of_3",
-            replicas: 3,
-            flip: format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"),
-            after: After::Corrected,
-        },
-        Row {
-            name: "memory_of_3",
-            replicas: 3,
-            flip: format!("replica=2 {at} mem=[[shared_fork!s]+24] bit=5"),
-            after: After::Corrected,
-        },
-        Row {
-            name: "crash_of_3",
-            replicas: 3,
-            flip: format!("replica=1 {at} reg=rsp bit=40"),
-            after: After::Corrected,
-        },
-        Row {
-            name: "crash_of_leader_of_3",
-            replicas: 3,
-            flip: format!("replica=leader {at} reg=rsp bit=40"),
-            after: After::Corrected,
-        },
-        Row {
-            name: "hang_of_3",
-            replicas: 3,
-            flip: format!("replica=1 {at} kind=hang"),
-            after: After::Corrected,
-        },
-        Row {
-            name: "hang_of_leader_of_3",
-            replicas: 3,
-            flip: format!("replica=leader {at} kind=hang"),
-            after: After::Corrected,
-        },
-        // A word that all workers read and write: some of them have computed with it when it is found.
-        Row {
-            name: "word_of_workers",
-            replicas: 3,
-            flip: "process=1 replica=2 event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
-            after: After::Corrected,
-        },
-        Row {
-            name: "word_of_workers_of_leaders",
-            replicas: 3,
-            flip: "process=2 replica=leader event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
-            after: After::Corrected,
-        },
-        Row {
-            name: "memory_unread",
-            replicas: 2,
-            flip: format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"),
-            after: After::Agreed,
-        },
-        Row {
-            name: "baton_unread",
-            replicas: 3,
-            flip: format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048),
-            after: After::Agreed,
-        },
-        Row {
-            name: "killed_follower_of_2",
-            replicas: 2,
-            flip: format!("replica=1 {at} kill=9"),
-            after: After::Corrected,
-        },
-        Row {
-            name: "killed_follower_of_3",
-            replicas: 3,
-            flip: format!("replica=2 {at} kill=9"),
-            after: After::Corrected,
-        },
+        detected(2, "memory_of_2", format!("replica=1 {at} {shared}")),
+        corrected(
+            3,
+            "memory_of_leader_of_3",
+            format!("replica=leader {at} {shared}"),
+        ),
+        corrected(3, "memory_of_3", format!("replica=2 {at} {shared}")),
+        corrected(3, "crash_of_3", format!("replica=1 {at} reg=rsp bit=40")),
+        corrected(
+            3,
+            "crash_of_leader_of_3",
+            format!("replica=leader {at} reg=rsp bit=40"),
+        ),
+        corrected(3, "hang_of_3", format!("replica=1 {at} kind=hang")),
+        corrected(
+            3,
+            "hang_of_leader_of_3",
+            format!("replica=leader {at} kind=hang"),
+        ),
+        corrected(3, "word_of_workers", format!("process=1 replica=2 {word}")),
+        corrected(
+            3,
+            "word_of_workers_of_leaders",
+            format!("process=2 replica=leader {word}"),
+        ),
+        unread(
+            2,
+            "memory_unread",
+            format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"),
+        ),
+        unread(
+            3,
+            "baton_unread",
+            format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048),
+        ),
+        corrected(2, "killed_follower_of_2", format!("replica=1 {at} kill=9")),
+        corrected(3, "killed_follower_of_3", format!("replica=2 {at} kill=9")),
         // Workers die while they hold the baton, and while they wait for it.
-        Row {
-            name: "killed_followers_of_all_of_3",
-            replicas: 3,
-            flip: "process=all replica=1 event=20 kill=9".to_owned(),
-            after: After::Corrected,
-        },
-        Row {
-            name: "killed_followers_of_all_of_2",
-            replicas: 2,
-            flip: "process=all replica=1 event=25 kill=9".to_owned(),
-            after: After::Corrected,
-        },
+        corrected(
+            3,
+            "killed_followers_of_all_of_3",
+            "process=all replica=1 event=20 kill=9",
+        ),
+        corrected(
+            2,
+            "killed_followers_of_all_of_2",
+            "process=all replica=1 event=25 kill=9",
+        ),
     ]
     .into_iter()
-    .map(|row| {
-        Fault {
-            name: format!("sharing_{}", row.name),
-            replicas: row.replicas,
-            stop: false,
-            flip: row.flip,
-            after: row.after,
-        }
-        .trial(shares_memory)
-    })
+    .map(|fault| fault.trial(shares_memory))
     .chain(by_name())
     .chain(in_views())
     .chain(in_memory_objects())
@@ -130,49 +98,31 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
 
 /// A leader dies while its child waits, and while its child has its turn. What it shares by name cannot be attached again.
 pub(super) fn killed_leaders() -> impl Iterator<Item = Trial> {
-    let flip = |at: &str| format!("replica=leader at={at} kill=9");
+    let killed = |at: &str| format!("replica=leader at={at} kill=9");
+    let moments = [
+        ("in_its_turn", killed("shared_leader!step n=200")),
+        ("at_a_wait", killed("shared_leader!await n=200")),
+        ("first", killed("shared_leader!step n=1")),
+    ];
+    let by_name = killed("shared_named!report n=1");
     [2, 3]
         .into_iter()
-        .flat_map(move |n| {
-            [
-                ("in_its_turn", n, flip("shared_leader!step n=200")),
-                ("at_a_wait", n, flip("shared_leader!await n=200")),
-                ("first", n, flip("shared_leader!step n=1")),
-            ]
-        })
-        .map(|(name, replicas, flip)| {
-            Fault {
-                name: format!("sharing_killed_leader_{name}_of_{replicas}"),
-                replicas,
-                stop: false,
-                flip,
-                after: After::Corrected,
-            }
-            .trial(|| Target::guest("shared_leader.c", &[]))
+        .flat_map(move |replicas| {
+            moments.clone().map(|(moment, flip)| {
+                let name = format!("killed_leader_{moment}_of_{replicas}");
+                corrected(replicas, &name, flip).trial(|| Target::guest("shared_leader.c", &[]))
+            })
         })
         .chain(std::iter::once(
-            Fault {
-                name: "sharing_killed_leader_by_name".to_owned(),
-                replicas: 3,
-                stop: false,
-                flip: flip("shared_named!report n=1"),
-                after: After::Detected,
-            }
-            .trial(shares_memory_by_name),
+            detected(3, "killed_leader_by_name", by_name).trial(shares_memory_by_name),
         ))
 }
 
 /// A copy of a file that processes share by its name is memory like any other: of a follower's, and of the leader's.
 pub(super) fn by_name() -> impl Iterator<Item = Trial> {
     ["1", "leader"].into_iter().map(|replica| {
-        Fault {
-            name: format!("sharing_by_name_{replica}"),
-            replicas: 3,
-            stop: false,
-            flip: format!("replica={replica} at=shared_named!report n=1 mem=[rdi] bit=5"),
-            after: After::Corrected,
-        }
-        .trial(shares_memory_by_name)
+        let flip = format!("replica={replica} at=shared_named!report n=1 mem=[rdi] bit=5");
+        corrected(3, &format!("by_name_{replica}"), flip).trial(shares_memory_by_name)
     })
 }
 
@@ -182,63 +132,39 @@ pub(super) fn in_views() -> impl Iterator<Item = Trial> {
     let wrong = |replica: &str| format!("replica={replica} {at} mem=[rdi] bit=5");
     let killed = |replica: &str| format!("replica={replica} {at} kill=9");
     [
-        ("of_2", 2, wrong("1"), After::Detected),
-        ("of_3", 3, wrong("2"), After::Corrected),
-        ("of_leader_of_3", 3, wrong("leader"), After::Corrected),
-        ("killed_follower_of_2", 2, killed("1"), After::Corrected),
-        ("killed_follower_of_3", 3, killed("2"), After::Corrected),
-        ("killed_leader_of_3", 3, killed("leader"), After::Detected),
+        detected(2, "a_file_of_2", wrong("1")),
+        corrected(3, "a_file_of_3", wrong("2")),
+        corrected(3, "a_file_of_leader_of_3", wrong("leader")),
+        corrected(2, "a_file_killed_follower_of_2", killed("1")),
+        corrected(3, "a_file_killed_follower_of_3", killed("2")),
+        detected(3, "a_file_killed_leader_of_3", killed("leader")),
     ]
     .into_iter()
-    .map(|(name, replicas, flip, after)| {
-        Fault {
-            name: format!("sharing_a_file_{name}"),
-            replicas,
-            stop: false,
-            flip,
-            after,
-        }
-        .trial(shares_a_file)
-    })
+    .map(|fault| fault.trial(shares_a_file))
 }
 
 /// A memory object that was handed on: its value, which two programs compute with in turn, as it is about to be used.
 pub(super) fn in_memory_objects() -> impl Iterator<Item = Trial> {
+    let wrong =
+        |replica: &str| format!("replica={replica} at=memory_objects!ask n=1 mem=[rdi+64] bit=5");
     [
-        ("of_2", 2, "1", After::Detected),
-        ("of_3", 3, "2", After::Corrected),
-        ("of_leader_of_3", 3, "leader", After::Corrected),
+        detected(2, "an_object_of_2", wrong("1")),
+        corrected(3, "an_object_of_3", wrong("2")),
+        corrected(3, "an_object_of_leader_of_3", wrong("leader")),
     ]
     .into_iter()
-    .map(|(name, replicas, replica, after)| {
-        Fault {
-            name: format!("sharing_an_object_{name}"),
-            replicas,
-            stop: false,
-            flip: format!("replica={replica} at=memory_objects!ask n=1 mem=[rdi+64] bit=5"),
-            after,
-        }
-        .trial(shares_memory_objects)
-    })
+    .map(|fault| fault.trial(shares_memory_objects))
 }
 
 pub(super) fn among_threads() -> impl Iterator<Item = Trial> {
+    let wrong = |replica: &str| {
+        format!("replica={replica} at=shared_threads!report n=1 mem=[[shared_threads!s]] bit=5")
+    };
     [
-        ("1", 2, After::Detected),
-        ("1", 3, After::Corrected),
-        ("leader", 3, After::Corrected),
+        detected(2, "threads_1_of_2", wrong("1")),
+        corrected(3, "threads_1_of_3", wrong("1")),
+        corrected(3, "threads_leader_of_3", wrong("leader")),
     ]
     .into_iter()
-    .map(|(replica, replicas, after)| {
-        Fault {
-            name: format!("sharing_threads_{replica}_of_{replicas}"),
-            replicas,
-            stop: false,
-            flip: format!(
-                "replica={replica} at=shared_threads!report n=1 mem=[[shared_threads!s]] bit=5"
-            ),
-            after,
-        }
-        .trial(shares_memory_among_threads)
-    })
+    .map(|fault| fault.trial(shares_memory_among_threads))
 }

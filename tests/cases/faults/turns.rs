@@ -112,18 +112,15 @@ pub(super) fn among_parked_threads() -> Vec<Trial> {
         trials.extend(word.trials(row, parked));
     }
     // The entry of a thread that is not there.
-    for (replicas, who, after) in [(1, "", After::Harmless), (3, "replica=2 ", After::Agreed)] {
-        trials.push(
-            Fault {
-                name: format!("turns::free_entry_of_{replicas}"),
-                replicas,
-                stop: false,
-                flip: format!("{who}event=500 mem=[0x2e100000c070] bit=3"),
-                after,
-            }
-            .trial(parked),
-        );
-    }
+    let free = |replicas, who, after| Fault {
+        name: format!("turns::free_entry_of_{replicas}"),
+        replicas,
+        stop: false,
+        flip: format!("{who}event=500 mem=[0x2e100000c070] bit=3"),
+        after,
+    };
+    trials.push(free(1, "", After::Harmless).trial(parked));
+    trials.push(free(3, "replica=2 ", After::Agreed).trial(parked));
     trials
 }
 

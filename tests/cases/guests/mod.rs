@@ -510,10 +510,27 @@ pub(crate) fn rows() -> Vec<Row> {
                 .replicas(one_in_turn(turn, &[1, 2, 3])),
         );
     }
-    for (label, args, end) in [
-        ("by_exit", ["7", "e"], "status 7"),
-        ("by_underscore", ["8", "_"], "status 8"),
-        ("by_raw_call", ["9", "s"], "status 9"),
+    struct Exit {
+        label: &'static str,
+        args: [&'static str; 2],
+        end: &'static str,
+    }
+    for Exit { label, args, end } in [
+        Exit {
+            label: "by_exit",
+            args: ["7", "e"],
+            end: "status 7",
+        },
+        Exit {
+            label: "by_underscore",
+            args: ["8", "_"],
+            end: "status 8",
+        },
+        Exit {
+            label: "by_raw_call",
+            args: ["9", "s"],
+            end: "status 9",
+        },
     ] {
         rows.push(row("exit_code.c").args(label, &args).ends(end).shapes(&[
             Dynamic,

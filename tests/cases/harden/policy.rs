@@ -34,9 +34,26 @@ fn policy_fields() -> Result<(), Failed> {
     };
     let input = "handler handle input=0->end-0->item(head)->bytes:0->item(head)->bytes unless=0->item(head)->flags&32";
     let output = "local-handler handle\noutput send_out 0->data:0->bytes-#2 unless=0->flags&32";
-    for (statements, place, says) in [
-        (input, "1", "an input has changed"),
-        (output, "2", "an output has changed"),
+    struct Row<'a> {
+        statements: &'a str,
+        place: &'static str,
+        says: &'static str,
+    }
+    for Row {
+        statements,
+        place,
+        says,
+    } in [
+        Row {
+            statements: input,
+            place: "1",
+            says: "an input has changed",
+        },
+        Row {
+            statements: output,
+            place: "2",
+            says: "an output has changed",
+        },
     ] {
         for level in ["-O0", "-O2"] {
             let (ran, out) = built(statements, &[level])?;
@@ -51,24 +68,41 @@ fn policy_fields() -> Result<(), Failed> {
             ended(&run(&out, &[place, "flags"])?, 0, &[], &["steadfast"])?;
         }
     }
-    for (statements, flags, says) in [
-        (
-            "handler handle input=0->no_such:#1",
-            &["-O2"][..],
-            "no member 'no_such'",
-        ),
-        (
-            "handler handle input=0->item->bytes:#1",
-            &["-O2"],
-            "no pointer to a structure",
-        ),
-        (
-            "handler handle input=0->item(tail)->bytes:#1",
-            &["-O2"],
-            "about 'tail'",
-        ),
-        ("handler handle input=1->item:#1", &["-O2"], "no argument 1"),
-        (input, &["-O2", "-g1"], "debug information"),
+    struct Wrong<'a> {
+        statements: &'a str,
+        flags: &'static [&'static str],
+        says: &'static str,
+    }
+    for Wrong {
+        statements,
+        flags,
+        says,
+    } in [
+        Wrong {
+            statements: "handler handle input=0->no_such:#1",
+            flags: &["-O2"],
+            says: "no member 'no_such'",
+        },
+        Wrong {
+            statements: "handler handle input=0->item->bytes:#1",
+            flags: &["-O2"],
+            says: "no pointer to a structure",
+        },
+        Wrong {
+            statements: "handler handle input=0->item(tail)->bytes:#1",
+            flags: &["-O2"],
+            says: "about 'tail'",
+        },
+        Wrong {
+            statements: "handler handle input=1->item:#1",
+            flags: &["-O2"],
+            says: "no argument 1",
+        },
+        Wrong {
+            statements: input,
+            flags: &["-O2", "-g1"],
+            says: "debug information",
+        },
     ] {
         let (ran, _) = built(statements, flags)?;
         ended(&ran, 1, &[says], &[])?;

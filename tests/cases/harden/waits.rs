@@ -66,19 +66,30 @@ fn struck_waiting(
 fn waits_refused() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-wait-refused");
     let text = include_str!("../../../cc/tests/programs/refused/wait.c");
-    for (name, flags, status, says) in [
-        (
-            "message.c",
-            &["-O1", "-DIN_A_MESSAGE"][..],
-            121,
-            "sf_output_done before the wait",
-        ),
-        (
-            "lock.c",
-            &["-O1"],
-            122,
-            "a lock that this thread does not hold",
-        ),
+    struct Row {
+        name: &'static str,
+        flags: &'static [&'static str],
+        status: i32,
+        says: &'static str,
+    }
+    for Row {
+        name,
+        flags,
+        status,
+        says,
+    } in [
+        Row {
+            name: "message.c",
+            flags: &["-O1", "-DIN_A_MESSAGE"],
+            status: 121,
+            says: "sf_output_done before the wait",
+        },
+        Row {
+            name: "lock.c",
+            flags: &["-O1"],
+            status: 122,
+            says: "a lock that this thread does not hold",
+        },
     ] {
         let program = own_program(&dir, name, text, flags)?;
         ended(&run(&program, &[])?, status, &[says], &[])?;

@@ -231,15 +231,23 @@ fn our_flags_do_not_reach_clang() {
         read("--explain x.c:3 prog"),
         Ok(Request::Explain { .. })
     ));
-    for (words, dup, crc) in [
-        ("dup", true, false),
-        ("dup,crc", true, true),
-        ("ecc", false, false),
-    ] {
+    let dup = State {
+        dup: true,
+        crc: false,
+    };
+    let both = State {
+        dup: true,
+        crc: true,
+    };
+    let none = State {
+        dup: false,
+        crc: false,
+    };
+    for (words, state) in [("dup", dup), ("dup,crc", both), ("ecc", none)] {
         let Ok(Request::Build(build)) = read(&format!("--state={words} -c x.c")) else {
             panic!("a build");
         };
-        assert_eq!(build.state, State { dup, crc });
+        assert_eq!(build.state, state);
     }
     assert!(matches!(
         read("--state=copy -c x.c"),

@@ -21,6 +21,12 @@ fn refuse(line: &str) -> FaultError {
     line.parse::<Fault>().expect_err(line)
 }
 
+/// A line whose mark (^) stands where it is wrong: the line itself, and the column.
+fn unmarked(marked: &str) -> (String, usize) {
+    let at = marked.find('^').expect("a mark");
+    (marked.replacen('^', "", 1), at + 1)
+}
+
 #[test]
 fn a_line_prints_as_it_was_read() {
     for line in [
@@ -185,23 +191,20 @@ fn faults_have_the_models_of_the_literature() {
 
 #[test]
 fn paths_match_by_their_last_part_or_whole() {
-    for (pattern, path, yes) in [
-        ("*.db", "dir/a.db", true),
-        ("*.db", "a.dbx", false),
-        ("a?c", "abc", true),
-        ("a?c", "a/c", false),
-        ("stdout", "/dev/stdout", true),
-        ("dir/*", "dir/a", true),
-        ("dir/*", "dir/a/b", false),
-        ("dir/**", "dir/a/b", true),
-        ("**/b", "x/dir/a/b", true),
-        ("/etc/*", "etc/passwd", false),
-        ("*", "a", true),
-        ("", "a", false),
-    ] {
-        let matched = PathGlob::of(pattern).is_some_and(|glob| glob.matches(path));
-        assert_eq!(matched, yes, "{pattern} {path}");
-    }
+    let matched =
+        |pattern: &str, path: &str| PathGlob::of(pattern).is_some_and(|glob| glob.matches(path));
+    assert!(matched("*.db", "dir/a.db"));
+    assert!(!matched("*.db", "a.dbx"));
+    assert!(matched("a?c", "abc"));
+    assert!(!matched("a?c", "a/c"));
+    assert!(matched("stdout", "/dev/stdout"));
+    assert!(matched("dir/*", "dir/a"));
+    assert!(!matched("dir/*", "dir/a/b"));
+    assert!(matched("dir/**", "dir/a/b"));
+    assert!(matched("**/b", "x/dir/a/b"));
+    assert!(!matched("/etc/*", "etc/passwd"));
+    assert!(matched("*", "a"));
+    assert!(!matched("", "a"));
     assert_eq!(PathGlob::of("*a*b*c*d*e"), None);
     let extent: Extent = "10-19".parse().expect("a range");
     assert!(extent.meets(19, 1) && extent.meets(0, 11) && extent.meets(0, 100));

@@ -38,105 +38,82 @@ fn a_strike_prints_as_it_was_read() {
 
 #[test]
 fn a_line_that_is_no_strike_says_where_and_what_would_be_one() {
-    for (line, column, requirement) in [
-        ("", 1, "a strike says what it hits: one of object="),
+    for (marked, requirement) in [
+        ("^", "a strike says what it hits: one of object="),
         (
-            "replica=1 reg=rax bit=0",
-            24,
+            "replica=1 reg=rax bit=0^",
             "a strike says what it hits: one of object=",
         ),
         (
-            "replica=1 event=1 reg=rax bit=0",
-            11,
+            "replica=1 ^event=1 reg=rax bit=0",
             "event= is a moment of a program, which steadfast run --flip and inject hit",
         ),
+        ("object=item:a byte=2 bit=3^", "a strike says whom it hits"),
         (
-            "object=item:a byte=2 bit=3",
-            27,
-            "a strike says whom it hits",
-        ),
-        (
-            "replica=8 object=item:a byte=2 bit=3",
-            1,
+            "^replica=8 object=item:a byte=2 bit=3",
             "a strike has one replica, below 8",
         ),
         (
-            "replica=0,1 object=item:a byte=2 bit=3",
-            1,
+            "^replica=0,1 object=item:a byte=2 bit=3",
             "a strike has one replica",
         ),
         (
-            "replica=all message=reply bit=3",
-            1,
+            "^replica=all message=reply bit=3",
             "a strike has one replica",
         ),
+        ("replica=1 ^object=a byte=2 bit=3", "object= takes item:KEY"),
         (
-            "replica=1 object=a byte=2 bit=3",
-            11,
+            "replica=1 ^object=client: byte=2 bit=3",
             "object= takes item:KEY",
         ),
+        ("replica=1 object=item:a bit=3^", "a strike needs byte="),
+        ("replica=1 object=item:a byte=2^", "a strike needs bit="),
         (
-            "replica=1 object=client: byte=2 bit=3",
-            11,
-            "object= takes item:KEY",
-        ),
-        ("replica=1 object=item:a bit=3", 30, "a strike needs byte="),
-        ("replica=1 object=item:a byte=2", 31, "a strike needs bit="),
-        (
-            "replica=1 object=item:a byte=2 bit=8",
-            32,
+            "replica=1 object=item:a byte=2 ^bit=8",
             "bit= takes a number below 8",
         ),
         (
-            "replica=1 object=item:a byte=2 bit=3 bit=4",
-            38,
+            "replica=1 object=item:a byte=2 bit=3 ^bit=4",
             "bit is given once",
         ),
         (
-            "replica=1 object=item:a field=age byte=2 bit=3",
-            25,
+            "replica=1 object=item:a ^field=age byte=2 bit=3",
             "field= takes one of value, key, flags",
         ),
         (
-            "replica=1 object=log:head field=cas byte=0 bit=0",
-            27,
+            "replica=1 object=log:head ^field=cas byte=0 bit=0",
             "field goes with object=item:",
         ),
         (
-            "replica=1 message=fetch bit=1",
-            11,
+            "replica=1 ^message=fetch bit=1",
             "it is one of message=reply, message=check",
         ),
         (
-            "replica=1 queue=reply bit=1",
-            11,
+            "replica=1 ^queue=reply bit=1",
             "it is one of queue=submit, queue=log",
         ),
         (
-            "replica=1 message=check bit=128",
-            25,
+            "replica=1 message=check ^bit=128",
             "bit= takes a number below 128",
         ),
-        ("replica=1 message=reply", 24, "a strike needs bit="),
+        ("replica=1 message=reply^", "a strike needs bit="),
         (
-            "replica=1 message=reply object=item:a bit=1",
-            25,
+            "replica=1 message=reply ^object=item:a bit=1",
             "a fault has one of object=, message=, queue=, and 'message=reply' stands before",
         ),
         (
-            "replica=1 message=reply byte=1 bit=1",
-            25,
+            "replica=1 message=reply ^byte=1 bit=1",
             "byte goes with read=, write= or object=",
         ),
         (
-            "replica=1 event=4 message=reply bit=1",
-            11,
+            "replica=1 ^event=4 message=reply bit=1",
             "event goes with a fault without",
         ),
-        ("whom=1", 1, "a fault is made of known clauses"),
-        ("replica 1", 1, "replica has a value"),
+        ("^whom=1", "a fault is made of known clauses"),
+        ("^replica 1", "replica has a value"),
     ] {
-        let why = line.parse::<ServiceFault>().expect_err(line);
+        let (line, column) = unmarked(marked);
+        let why = line.parse::<ServiceFault>().expect_err(&line);
         assert_eq!(why.column, column, "{line}: {why}");
         assert!(why.requirement.starts_with(requirement), "{line}: {why}");
         assert!(!why.fix.is_empty(), "{line}");

@@ -343,19 +343,15 @@ mod tests {
 
     #[test]
     fn selectors_have_wildcards() {
-        for (pattern, name, same) in [
-            ("libc.so.6", "libc.so.6", true),
-            ("libc*", "libc.so.6", true),
-            ("*c*6", "libc.so.6", true),
-            ("lib?.so.?", "libc.so.6", true),
-            ("*", "", true),
-            ("", "", true),
-            ("lib", "libc", false),
-            ("lib?", "lib", false),
-            ("*x", "libc", false),
-            ("a*b*c", "abbc", true),
-        ] {
-            assert_eq!(wild(pattern, name), same, "{pattern} {name}");
-        }
+        assert!(wild("libc.so.6", "libc.so.6"));
+        assert!(wild("libc*", "libc.so.6"));
+        assert!(wild("*c*6", "libc.so.6"));
+        assert!(wild("lib?.so.?", "libc.so.6"));
+        assert!(wild("*", ""));
+        assert!(wild("", ""));
+        assert!(!wild("lib", "libc"));
+        assert!(!wild("lib?", "lib"));
+        assert!(!wild("*x", "libc"));
+        assert!(wild("a*b*c", "abbc"));
     }
 }

@@ -75,13 +75,54 @@ fn the_session_of_an_origin_that_is_no_member_is_forgotten_though_a_repair_bring
 /// As memcached 1.6 answers the same commands.
 #[test]
 fn a_count_keeps_the_length_of_what_it_counts_unless_it_grows() {
-    for (was, change, said, is) in [
-        ("10   ", "incr a 1\r\n", "11\r\n", "11   "),
-        ("007", "incr a 1\r\n", "8\r\n", "8  "),
-        ("10", "decr a 1\r\n", "9\r\n", "9 "),
-        ("9 ", "ma a N0 v\r\n", "VA 2\r\n10\r\n", "10"),
-        ("+07", "ma a D3 v\r\n", "VA 2\r\n10\r\n", "10 "),
-        ("99", "incr a 1\r\n", "100\r\n", "100"),
+    struct Row {
+        was: &'static str,
+        change: &'static str,
+        said: &'static str,
+        is: &'static str,
+    }
+    for Row {
+        was,
+        change,
+        said,
+        is,
+    } in [
+        Row {
+            was: "10   ",
+            change: "incr a 1\r\n",
+            said: "11\r\n",
+            is: "11   ",
+        },
+        Row {
+            was: "007",
+            change: "incr a 1\r\n",
+            said: "8\r\n",
+            is: "8  ",
+        },
+        Row {
+            was: "10",
+            change: "decr a 1\r\n",
+            said: "9\r\n",
+            is: "9 ",
+        },
+        Row {
+            was: "9 ",
+            change: "ma a N0 v\r\n",
+            said: "VA 2\r\n10\r\n",
+            is: "10",
+        },
+        Row {
+            was: "+07",
+            change: "ma a D3 v\r\n",
+            said: "VA 2\r\n10\r\n",
+            is: "10 ",
+        },
+        Row {
+            was: "99",
+            change: "incr a 1\r\n",
+            said: "100\r\n",
+            is: "100",
+        },
     ] {
         let mut store = with_a(was);
         assert_eq!(run(&mut store, change).0, said, "{was:?}, {change:?}");
@@ -191,9 +232,30 @@ fn a_flip_at_rest_is_named_whatever_the_request_made_of_it() {
     store.strike(b"a", "value", 1, 2).unwrap();
     let slot = crate::once::key("web");
     store.strike(&slot, "value", 5, 3).unwrap();
-    for (request, id, byte, bit) in [
-        ("incr a 1\r\n", item_id(b"a"), 1, 2),
-        ("ma b Oonce:web:2\r\n", item_id(&slot), 5, 3),
+    struct Flip {
+        request: &'static str,
+        id: ObjectId,
+        byte: usize,
+        bit: u32,
+    }
+    for Flip {
+        request,
+        id,
+        byte,
+        bit,
+    } in [
+        Flip {
+            request: "incr a 1\r\n",
+            id: item_id(b"a"),
+            byte: 1,
+            bit: 2,
+        },
+        Flip {
+            request: "ma b Oonce:web:2\r\n",
+            id: item_id(&slot),
+            byte: 5,
+            bit: 3,
+        },
     ] {
         let (_, mut delta) = run(&mut store, request);
         let (found, at_rest) = delta.found.pop().unwrap();

@@ -34,15 +34,36 @@ fn replies_are_those_of_the_reference_model_whoever_is_asked() {
 fn what_is_wrong_on_the_command_line_is_said_with_its_fix() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    for (arguments, code, words) in [
-        (vec!["--local", "4"], 64, "3, 5 or 7"),
-        (vec!["--local", "3", "--port", &port], 121, "cannot be had"),
-        (vec!["--local", "3", "--stage", "Q"], 64, "RDGX"),
-        (
-            vec!["status", "--at", "127.0.0.1:1"],
-            121,
-            "no replica answers",
-        ),
+    struct Wrong<'a> {
+        arguments: Vec<&'a str>,
+        code: i32,
+        words: &'a str,
+    }
+    for Wrong {
+        arguments,
+        code,
+        words,
+    } in [
+        Wrong {
+            arguments: vec!["--local", "4"],
+            code: 64,
+            words: "3, 5 or 7",
+        },
+        Wrong {
+            arguments: vec!["--local", "3", "--port", &port],
+            code: 121,
+            words: "cannot be had",
+        },
+        Wrong {
+            arguments: vec!["--local", "3", "--stage", "Q"],
+            code: 64,
+            words: "RDGX",
+        },
+        Wrong {
+            arguments: vec!["status", "--at", "127.0.0.1:1"],
+            code: 121,
+            words: "no replica answers",
+        },
     ] {
         let out = kv().args(&arguments).output().unwrap();
         let said = text(&out.stderr);

@@ -105,12 +105,37 @@ fn whoever_dies_within_a_recovery_what_is_answered_is_right_and_the_rest_is_repa
     for key in 0..OBJECTS {
         hosts.connect(0).set(&format!("k{key}"), &value(key));
     }
+    struct Row {
+        leader: usize,
+        victim: usize,
+        dies: &'static str,
+    }
     // Who leads, who is struck, and whom of the struck one, its donor and the third a kill hits.
-    for (leader, victim, dies) in [
-        (0, 1, "leader"),
-        (0, 1, "victim"),
-        (2, 2, "victim"),
-        (1, 0, "donor"),
+    for Row {
+        leader,
+        victim,
+        dies,
+    } in [
+        Row {
+            leader: 0,
+            victim: 1,
+            dies: "leader",
+        },
+        Row {
+            leader: 0,
+            victim: 1,
+            dies: "victim",
+        },
+        Row {
+            leader: 2,
+            victim: 2,
+            dies: "victim",
+        },
+        Row {
+            leader: 1,
+            victim: 0,
+            dies: "donor",
+        },
     ] {
         lead(&hosts, leader);
         let donor = stopped_within(&hosts, victim);

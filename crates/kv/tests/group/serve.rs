@@ -392,24 +392,27 @@ fn a_group_that_has_lost_its_majority_says_so_and_is_founded_anew() {
 fn a_replica_that_is_set_up_wrongly_says_what_is_required_and_what_was_found() {
     let hosts = Hosts::new("wrong", &[]);
     let secret = hosts.secret();
-    let run = |peers: &str, replica: &str, secret: &std::path::Path, more: &[&str]| {
+    #[derive(Clone, Copy)]
+    struct Start<'a> {
+        peers: &'a str,
+        replica: &'a str,
+        secret: &'a std::path::Path,
+        more: &'a [&'a str],
+    }
+    let is_refused = |start: Start<'_>, words: &str| {
         let listen = free().to_string();
         let out = kv()
-            .args([
-                "serve",
-                "--peers",
-                peers,
-                "--replica",
-                replica,
-                "--listen",
-                &listen,
-            ])
+            .args(["serve", "--peers", start.peers])
+            .args(["--replica", start.replica])
+            .args(["--listen", &listen])
             .arg("--secret-file")
-            .arg(secret)
-            .args(more)
+            .arg(start.secret)
+            .args(start.more)
             .output()
             .unwrap();
-        (out.status.code(), text(&out.stderr))
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(121), "{words}: {said}");
+        assert!(said.contains(words), "{words}: {said}");
     };
     let peers = hosts.peers.join(",");
     let open = hosts.dir.join("open");
@@ -423,21 +426,28 @@ fn a_replica_that_is_set_up_wrongly_says_what_is_required_and_what_was_found() {
     let four = format!("{peers},127.0.0.1:1");
     let twice = format!("{0},{0},{1}", hosts.peers[0], hosts.peers[1]);
     let none = hosts.dir.join("none");
-    for (peers, replica, secret, more, words) in [
-        (&four, "0", &secret, &[][..], "3, 5 or 7"),
-        (&twice, "0", &secret, &[], "address twice"),
-        (&"a,b,c".to_owned(), "0", &secret, &[], "HOST:PORT"),
-        (&peers, "3", &secret, &[], "0 to 2"),
-        (&peers, "0", &none, &[], "not there"),
-        (&peers, "0", &open, &[], "chmod 600"),
-        (&peers, "0", &short, &[], "32 hexadecimal digits"),
-        (&peers, "0", &secret, &["--bind", &port], "cannot be had"),
-        (&peers, "0", &secret, &["--http", &port], "--http ADDRESS"),
-    ] {
-        let (code, said) = run(peers, replica, secret, more);
-        assert_eq!(code, Some(121), "{words}: {said}");
-        assert!(said.contains(words), "{words}: {said}");
-    }
+    let right = Start {
+        peers: &peers,
+        replica: "0",
+        secret: &secret,
+        more: &[],
+    };
+    let peers = |peers| Start { peers, ..right };
+    is_refused(peers(&four), "3, 5 or 7");
+    is_refused(peers(&twice), "address twice");
+    is_refused(peers("a,b,c"), "HOST:PORT");
+    let fourth = Start {
+        replica: "3",
+        ..right
+    };
+    is_refused(fourth, "0 to 2");
+    let secret = |secret| Start { secret, ..right };
+    is_refused(secret(&none), "not there");
+    is_refused(secret(&open), "chmod 600");
+    is_refused(secret(&short), "32 hexadecimal digits");
+    let with = |more: &[&str], words: &str| is_refused(Start { more, ..right }, words);
+    with(&["--bind", &port], "cannot be had");
+    with(&["--http", &port], "--http ADDRESS");
 
     // Others that answer, and cannot be of one group with it.
     let mut others = Hosts::new("others", &[]);
@@ -452,16 +462,10 @@ fn a_replica_that_is_set_up_wrongly_says_what_is_required_and_what_was_found() {
     let other = hosts.dir.join("other");
     std::fs::write(&other, "1".repeat(32)).unwrap();
     std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
-    for (peers, secret, more, words) in [
-        (&moved, &secret, &[][..], "the same --peers"),
-        (&peers, &secret, &["--stage", "RD"], "the same --stage"),
-        (&peers, &secret, &["--memory", "7"], "the same --memory"),
-        (&peers, &other, &[], "the same --secret-file"),
-    ] {
-        let (code, said) = run(peers, "0", secret, more);
-        assert_eq!(code, Some(121), "{words}: {said}");
-        assert!(said.contains(words), "{words}: {said}");
-    }
+    is_refused(peers(&moved), "the same --peers");
+    with(&["--stage", "RD"], "the same --stage");
+    with(&["--memory", "7"], "the same --memory");
+    is_refused(secret(&other), "the same --secret-file");
     drop(others);
 
     // Replicas of another version.
@@ -476,12 +480,7 @@ fn a_replica_that_is_set_up_wrongly_says_what_is_required_and_what_was_found() {
             }
         });
     }
-    let (code, said) = run(&peers, "0", &secret, &[]);
-    assert_eq!(code, Some(121), "{said}");
-    assert!(
-        said.contains("version 65534 with digests of epoch 5"),
-        "{said}"
-    );
+    is_refused(right, "version 65534 with digests of epoch 5");
 }
 
 #[test]

@@ -36,21 +36,42 @@ fn two(name: &str, flags: &[&str]) -> Hosts {
 fn what_was_made_of_a_struck_object_is_decided_as_the_object_is() {
     let hosts = two("two", &[]);
     let mut lines = [hosts.connect(0), hosts.connect(1)];
+    struct Row {
+        place: &'static str,
+        change: &'static str,
+        said: &'static str,
+    }
     // What each comes to differs in the struck replica.
     let changes = [
-        ("5", "field=key byte=0 bit=0", "delete a\r\n", "DELETED\r\n"),
-        ("5", "byte=0 bit=6", "incr a 1\r\n", "6\r\n"),
-        (
-            "5",
-            "field=cas byte=0 bit=7",
-            "append a 0 0 1\r\n0\r\n",
-            "STORED\r\n",
-        ),
-        ("5", "field=expires byte=0 bit=0", "incr a 2\r\n", "7\r\n"),
+        Row {
+            place: "field=key byte=0 bit=0",
+            change: "delete a\r\n",
+            said: "DELETED\r\n",
+        },
+        Row {
+            place: "byte=0 bit=6",
+            change: "incr a 1\r\n",
+            said: "6\r\n",
+        },
+        Row {
+            place: "field=cas byte=0 bit=7",
+            change: "append a 0 0 1\r\n0\r\n",
+            said: "STORED\r\n",
+        },
+        Row {
+            place: "field=expires byte=0 bit=0",
+            change: "incr a 2\r\n",
+            said: "7\r\n",
+        },
     ];
-    for (round, (value, place, change, said)) in changes.into_iter().enumerate() {
+    for (round, row) in changes.into_iter().enumerate() {
+        let Row {
+            place,
+            change,
+            said,
+        } = row;
         for asked in [0, 1] {
-            lines[asked].set("a", value);
+            lines[asked].set("a", "5");
             struck(&hosts, 1, &format!("object=item:a {place}"));
             assert_eq!(lines[asked].ask(change), said, "{place}, asked {asked}");
             // And what follows from it, before and after the repair.
@@ -138,11 +159,36 @@ fn what_one_of_them_computed_wrongly_once_is_decided_by_a_second_run() {
     let hosts = two("computed", &[]);
     let mut lines = [hosts.connect(0), hosts.connect(1)];
     for asked in [0, 1] {
-        for (request, said, next) in [
-            ("set b 0 0 1\r\n0\r\n", "STORED\r\n", "1\r\n"),
-            ("append b 0 0 1\r\n1\r\n", "STORED\r\n", "12\r\n"),
-            ("delete a\r\n", "NOT_FOUND\r\n", "13\r\n"),
-            ("incr b 1\r\n", "14\r\n", "15\r\n"),
+        struct Row {
+            request: &'static str,
+            said: &'static str,
+            next: &'static str,
+        }
+        for Row {
+            request,
+            said,
+            next,
+        } in [
+            Row {
+                request: "set b 0 0 1\r\n0\r\n",
+                said: "STORED\r\n",
+                next: "1\r\n",
+            },
+            Row {
+                request: "append b 0 0 1\r\n1\r\n",
+                said: "STORED\r\n",
+                next: "12\r\n",
+            },
+            Row {
+                request: "delete a\r\n",
+                said: "NOT_FOUND\r\n",
+                next: "13\r\n",
+            },
+            Row {
+                request: "incr b 1\r\n",
+                said: "14\r\n",
+                next: "15\r\n",
+            },
         ] {
             struck(&hosts, 1, "queue=run bit=1");
             assert_eq!(lines[asked].ask(request), said, "asked {asked}");

@@ -94,10 +94,28 @@ fn a_lost_site_gets_the_pages_that_it_lacks_from_a_survivor_that_is_verified() {
         ends.said()
     );
     let ask = "SELECT substr(b, 1, 3) FROM t WHERE a = 50;";
-    for (a, b, word, line) in [
-        (&survivor, &lost, "primary", "the secondary gets "),
-        (&lost, &survivor, "secondary", "the primary gets "),
-    ] {
+    #[derive(Clone, Copy)]
+    struct Way<'a> {
+        a: &'a Site,
+        b: &'a Site,
+        word: &'static str,
+        line: &'static str,
+    }
+    let ways = [
+        Way {
+            a: &survivor,
+            b: &lost,
+            word: "primary",
+            line: "the secondary gets ",
+        },
+        Way {
+            a: &lost,
+            b: &survivor,
+            word: "secondary",
+            line: "the primary gets ",
+        },
+    ];
+    for Way { a, b, word, line } in ways {
         let mut both = right(a, b, word);
         let answer = both.ask(ask);
         if answer != "new" {
@@ -125,10 +143,7 @@ fn a_lost_site_gets_the_pages_that_it_lacks_from_a_survivor_that_is_verified() {
     let file = fs::OpenOptions::new().write(true).open(path);
     file.and_then(|file| file.write_all_at(b"?", PLACE))
         .expect("a flip");
-    for (a, b, word) in [
-        (&survivor, &lost, "primary"),
-        (&lost, &survivor, "secondary"),
-    ] {
+    for Way { a, b, word, .. } in ways {
         let ends = right(a, b, word).end();
         assert_eq!(ends.codes(), [Some(121), Some(121)], "{}", ends.said());
         assert!(

@@ -366,12 +366,25 @@ fn a_site_whose_ledger_has_failed_leaves_the_program_to_the_other_one() {
         let with = |flag| [&[flag, address.as_str()], &flags[..]].concat();
         let is_a = failed == "A";
         let site = sqlite_site(&seed);
+        struct Start {
+            side: &'static str,
+            flag: &'static str,
+            fails: bool,
+        }
         let mut starts = [
-            ("secondary", "--listen", !is_a),
-            ("primary", "--peer", is_a),
+            Start {
+                side: "secondary",
+                flag: "--listen",
+                fails: !is_a,
+            },
+            Start {
+                side: "primary",
+                flag: "--peer",
+                fails: is_a,
+            },
         ]
         .into_iter()
-        .map(|(side, flag, fails)| {
+        .map(|Start { side, flag, fails }| {
             if fails {
                 start_with("ledger", &image, Some(&seed), side, &with(flag))
             } else {

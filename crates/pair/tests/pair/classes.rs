@@ -189,11 +189,36 @@ fn a_ledger_whose_disk_has_lost_torn_or_misdirected_a_write_vouches_for_nothing(
     let (from, to) = (now.len() - 4096, now.len() - 2048);
     let torn = [&now[..to], &vec![0; 2048][..]].concat();
     let misdirected = [&now[..from - 4096], &now[from..], &now[from..]].concat();
-    for (class, bytes, refused) in [
-        ("lost", &old, true),
-        ("torn", &torn, true),
-        ("misdirected", &misdirected, true),
-        ("right", &now, false),
+    struct Row<'a> {
+        class: &'static str,
+        bytes: &'a [u8],
+        refused: bool,
+    }
+    for Row {
+        class,
+        bytes,
+        refused,
+    } in [
+        Row {
+            class: "lost",
+            bytes: &old,
+            refused: true,
+        },
+        Row {
+            class: "torn",
+            bytes: &torn,
+            refused: true,
+        },
+        Row {
+            class: "misdirected",
+            bytes: &misdirected,
+            refused: true,
+        },
+        Row {
+            class: "right",
+            bytes: &now,
+            refused: false,
+        },
     ] {
         fs::write(&journal, bytes).expect("a ledger");
         let mut both = Both::start(&known, &known);

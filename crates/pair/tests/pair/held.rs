@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::sites::*;
 
 /// One thread that reads, and several that hand on what they have read.
-const SINK: [&str; 1] = ["sink"];
-const CREW: [&str; 2] = ["crew", "serve"];
+const SINK: &[&str] = &["sink"];
+const CREW: &[&str] = &["crew", "serve"];
 
 /// How the demo ended, and what it said.
 fn turns(name: &str, flags: &[&str], server: &[&str]) -> (Option<i32>, String) {
@@ -28,28 +28,45 @@ fn turns(name: &str, flags: &[&str], server: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
+/// A demo whose first host is lost.
+struct Loss {
+    how: &'static str,
+    /// How long after its start, in milliseconds.
+    at_ms: &'static str,
+    server: &'static [&'static str],
+}
+
+fn loss(how: &'static str, at_ms: &'static str, server: &'static [&'static str]) -> Loss {
+    Loss { how, at_ms, server }
+}
+
+impl Loss {
+    /// The other host goes on with the one connection. What it says.
+    fn goes_on(&self) -> String {
+        let name = format!("{}-{}", self.how, self.server.last().expect("a program"));
+        let flags = ["--lose", self.how, "--lost-at", self.at_ms];
+        let (status, said) = turns(&name, &flags, self.server);
+        assert_eq!(status, Some(0), "{name}: {said}");
+        assert!(
+            said.contains("with 1 connections (0 cut)"),
+            "{name}: {said}"
+        );
+        said
+    }
+}
+
 #[test]
 fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
     if !is_root() {
         return; // namespaces, loop devices and CAP_NET_ADMIN; shown.rs asserts that the demo is refused
     }
-    side_by_side(
-        &[
-            ("power", "57", &SINK[..]),
-            ("cable", "220", &SINK),
-            ("freeze", "400", &SINK),
-            ("power", "220", &CREW),
-        ],
-        |(how, moment, server)| {
-            let name = format!("{how}-{}", server[0]);
-            let (status, said) = turns(&name, &["--lose", how, "--lost-at", moment], server);
-            assert_eq!(status, Some(0), "{name}: {said}");
-            assert!(
-                said.contains("with 1 connections (0 cut)"),
-                "{name}: {said}"
-            );
-        },
-    );
+    let losses = [
+        loss("power", "57", SINK),
+        loss("cable", "220", SINK),
+        loss("freeze", "400", SINK),
+        loss("power", "220", CREW),
+    ];
+    side_by_side(&losses, |loss| drop(loss.goes_on()));
     let program = format!("{}-held-freeze-sink/", std::process::id());
     assert_eq!(running(&program), 0, "nothing is left behind");
 }
@@ -60,25 +77,16 @@ fn what_a_child_of_the_server_has_not_read_is_at_the_other_host() {
     if !is_root() {
         return;
     }
-    side_by_side(
-        &[
-            ("power", "57", "fork"),
-            ("cable", "220", "fork"),
-            ("power", "220", "worker"),
-            ("freeze", "400", "worker"),
-        ],
-        |(how, moment, server)| {
-            let name = format!("{server}-{how}");
-            let flags = ["--lose", how, "--lost-at", moment];
-            let (status, said) = turns(&name, &flags, &["sink", server]);
-            assert_eq!(status, Some(0), "{name}: {said}");
-            assert!(
-                said.contains("with 1 connections (0 cut)"),
-                "{name}: {said}"
-            );
-            assert!(!said.contains("not held back"), "{name}: {said}");
-        },
-    );
+    let losses = [
+        loss("power", "57", &["sink", "fork"]),
+        loss("cable", "220", &["sink", "fork"]),
+        loss("power", "220", &["sink", "worker"]),
+        loss("freeze", "400", &["sink", "worker"]),
+    ];
+    side_by_side(&losses, |loss| {
+        let said = loss.goes_on();
+        assert!(!said.contains("not held back"), "{said}");
+    });
 }
 
 /// On a machine that is busy the server may have read all that has come when its host is lost; not each time.
@@ -111,7 +119,7 @@ fn what_was_acknowledged_before_a_site_joined_is_at_that_site() {
     if !is_root() {
         return;
     }
-    side_by_side(&[&SINK[..], &CREW], |server| {
+    side_by_side(&[SINK, CREW], |server| {
         let flags = ["--lost-joined", "--lost-after", "2000"];
         let (status, said) = turns(&format!("joined-{}", server[0]), &flags, server);
         assert_eq!(status, Some(0), "{said}");
@@ -127,7 +135,7 @@ fn acknowledgements_that_are_not_held_back_lose_what_the_program_had_not_read() 
     if !is_root() {
         return;
     }
-    loses("off", &["--lost-at", "57", "--hold-acks", "off"], &SINK);
+    loses("off", &["--lost-at", "57", "--hold-acks", "off"], SINK);
 }
 
 #[test]

@@ -1,32 +1,19 @@
 //! Semaphores and queues of System V: each site has its own, and whichever is lost, the program has what it had.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use crate::join::{Told, flags};
-use crate::several::left_alone;
+use crate::several::{alike, left_alone};
 use crate::sites::*;
 use crate::switch::order;
 
 /// The same on a host that nothing happens to.
 fn bare(program: &Path, asked: &[&str]) -> Vec<String> {
-    let mut child = Command::new("unshare")
-        .args(["--map-root-user", "--ipc", "--"])
-        .arg(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("unshare is installed");
-    let to = child.stdin.take().expect("piped");
-    writeln!(&to, "{}", asked.join("\n")).expect("it reads");
-    drop(to);
-    let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let lines: Vec<String> = said.lines().map(str::to_owned).collect();
-    assert_eq!(lines.len(), asked.len(), "{said}");
-    lines
+    let mut own = Command::new("unshare");
+    own.args(["--map-root-user", "--ipc", "--"]).arg(program);
+    answers(&mut own, asked)
 }
 
 fn guest(name: &str) -> (PathBuf, Site) {
@@ -118,11 +105,7 @@ fn is_lost(site: &Site, right: &[String], witness: &Witness) {
 /// Of what the survivor has, the joiner's is made.
 fn is_joined(site: &Site, right: &[String], witness: &Witness) {
     let said = witness.flags(2000);
-    let sites = [0; 2].map(|_| Site {
-        command: site.command.clone(),
-        ..sqlite_site(&site.seed)
-    });
-    let (mut a, door) = left_alone(&sites, ["127.0.0.1"; 2], &said, &witness.0);
+    let (mut a, door) = left_alone(&alike(site), ["127.0.0.1"; 2], &said, &witness.0);
     for at in 0..3 {
         assert_eq!(a.ask(ASKED[at]), right[at], "{}", a.said());
     }
@@ -204,32 +187,60 @@ fn what_something_else_has_made_is_refused_by_name_on_either_host() {
     const SET: &str = "semget(0x5f3759e0,5,0o1600)";
     const QUEUE: &str = "msgget(0x5f3759e0,0o1600)";
     let (dir, site) = guest("ipc-other");
+    struct Row {
+        of_primary: bool,
+        by: &'static str,
+        why: &'static str,
+    }
     let cases = [
-        (true, SET, "has not made"),
-        (true, QUEUE, "has not made"),
-        (false, SET, "the program has made a set of semaphores"),
-        (false, QUEUE, "the program has made a queue"),
+        Row {
+            of_primary: true,
+            by: SET,
+            why: "has not made",
+        },
+        Row {
+            of_primary: true,
+            by: QUEUE,
+            why: "has not made",
+        },
+        Row {
+            of_primary: false,
+            by: SET,
+            why: "the program has made a set of semaphores",
+        },
+        Row {
+            of_primary: false,
+            by: QUEUE,
+            why: "the program has made a queue",
+        },
     ];
-    side_by_side(&cases, |(of_primary, by, why)| {
-        let address = format!("127.0.0.1:{}", free_port());
-        let a = || start(&site, "primary", &["--peer", &address]);
-        let b = || start(&site, "secondary", &["--listen", &address]);
-        // Either waits for the other one.
-        let (a, b) = if *of_primary {
-            let a = a();
-            is_taken(&a, by);
-            (a, b())
-        } else {
-            let b = b();
-            is_taken(&b, by);
-            (a(), b)
-        };
-        let ends = Both::with(a, b).end();
-        let said = ends.said();
-        let status = if *of_primary { 121 } else { 122 };
-        assert_eq!(ends.a.status.code(), Some(status), "{by}: {said}");
-        assert!(said.contains(why), "{by}: {said}");
-        assert_eq!(ends.a.stdout, b"", "{by}");
-    });
+    side_by_side(
+        &cases,
+        |&Row {
+             of_primary,
+             by,
+             why,
+         }| {
+            let address = format!("127.0.0.1:{}", free_port());
+            let a = || start(&site, "primary", &["--peer", &address]);
+            let b = || start(&site, "secondary", &["--listen", &address]);
+            // Either waits for the other one.
+            let (a, b) = if of_primary {
+                let a = a();
+                is_taken(&a, by);
+                (a, b())
+            } else {
+                let b = b();
+                is_taken(&b, by);
+                (a(), b)
+            };
+            let ends = Both::with(a, b).end();
+            let said = ends.said();
+            let status = if of_primary { 121 } else { 122 };
+            assert_eq!(ends.a.status.code(), Some(status), "{by}: {said}");
+            assert!(said.contains(why), "{by}: {said}");
+            assert_eq!(ends.a.stdout, b"", "{by}");
+        },
+    );
     fs::remove_dir_all(dir).expect("clean");
 }

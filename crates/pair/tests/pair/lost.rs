@@ -312,7 +312,8 @@ impl Wire {
                     Err(_) => std::thread::sleep(Duration::from_millis(10)),
                 }
             };
-            let ways = [(&a, &b, false), (&b, &a, true)].map(|(from, to, back)| {
+            let ways = [false, true].map(|back| {
+                let (from, to) = if back { (&b, &a) } else { (&a, &b) };
                 let (mut from, mut to) = (
                     from.try_clone().expect("a socket"),
                     to.try_clone().expect("a socket"),

@@ -48,37 +48,42 @@ fn a_name_or_a_fact_that_one_site_alone_has_stops_the_program() {
     let dir = with_files("lost-name");
     let site = sqlite_site(&dir);
     type Change = fn(PathBuf);
-    let changes: [(&str, Change, &str); 5] = [
-        (
-            "more",
-            |data| fs::write(data.join("sub/four"), "x").expect("a file"),
-            "getdents64",
-        ),
-        (
-            "less",
-            |data| fs::remove_file(data.join("sub/two")).expect("a file"),
-            "getdents64",
-        ),
-        (
-            "another",
-            |data| fs::rename(data.join("sub/two"), data.join("sub/TWO")).expect("a file"),
-            "listed",
-        ),
-        (
-            "size",
-            |data| fs::write(data.join("sub/two"), "twofold").expect("a file"),
-            "gave",
-        ),
-        (
-            "rights",
-            |data| {
+    struct Row {
+        name: &'static str,
+        change: Change,
+        line: &'static str,
+    }
+    let changes: [Row; 5] = [
+        Row {
+            name: "more",
+            change: |data| fs::write(data.join("sub/four"), "x").expect("a file"),
+            line: "getdents64",
+        },
+        Row {
+            name: "less",
+            change: |data| fs::remove_file(data.join("sub/two")).expect("a file"),
+            line: "getdents64",
+        },
+        Row {
+            name: "another",
+            change: |data| fs::rename(data.join("sub/two"), data.join("sub/TWO")).expect("a file"),
+            line: "listed",
+        },
+        Row {
+            name: "size",
+            change: |data| fs::write(data.join("sub/two"), "twofold").expect("a file"),
+            line: "gave",
+        },
+        Row {
+            name: "rights",
+            change: |data| {
                 fs::set_permissions(data.join("sub/two"), fs::Permissions::from_mode(0o600))
                     .expect("a file");
             },
-            "gave different rights, owners or links",
-        ),
+            line: "gave different rights, owners or links",
+        },
     ];
-    for (name, change, line) in changes {
+    for Row { name, change, line } in changes {
         side_by_side(&["A", "B"], |&struck| {
             let mut both = Both::start(&site, &site);
             assert_eq!(both.ask(LIST), "6");

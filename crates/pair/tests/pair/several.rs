@@ -140,7 +140,7 @@ fn shell(name: &str, script: &str) -> (PathBuf, Site) {
     (dir, sites)
 }
 
-fn alike(site: &Site) -> [Site; 2] {
+pub(crate) fn alike(site: &Site) -> [Site; 2] {
     [0; 2].map(|_| Site {
         command: site.command.clone(),
         ..sqlite_site(&site.seed)
@@ -325,13 +325,22 @@ fn what_processes_share_by_a_name_is_there_by_that_name_when_the_site_that_joine
 /// the last one is gone.
 #[test]
 fn what_a_child_has_and_nobody_can_make_is_refused_by_name_and_nothing_is_left() {
-    const REFUSED: [(&str, &str, i32); 2] = [
-        ("file", "a file without a name", 121),
-        (
-            "timer",
-            "its process cannot make the descriptors: descriptor",
-            122,
-        ),
+    struct Refused {
+        what: &'static str,
+        why: &'static str,
+        status: i32,
+    }
+    let refused = [
+        Refused {
+            what: "file",
+            why: "a file without a name",
+            status: 121,
+        },
+        Refused {
+            what: "timer",
+            why: "its process cannot make the descriptors: descriptor",
+            status: 122,
+        },
     ];
     let dir = seed("several-odd");
     let data = dir.join("data");
@@ -344,7 +353,7 @@ fn what_a_child_has_and_nobody_can_make_is_refused_by_name_and_nothing_is_left()
     let said = witness.flags(2000);
     let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
     let to = flags(&said, &["--peer", &door]);
-    for (n, (what, why, status)) in (1..).zip(REFUSED) {
+    for (n, Refused { what, why, status }) in (1..).zip(refused) {
         assert_eq!(a.ask(what), what, "{}", a.said());
         let before = (program(&a.child), segments(&a.child));
         let c = Told::start(&site, "join", &to, &witness.0, what);

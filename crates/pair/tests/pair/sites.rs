@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -294,15 +294,7 @@ impl Both {
     /// Flips a bit of the database where one site keeps it. The program runs by then: it has answered.
     pub(crate) fn strike(&self, child: &Child, at: u64, bit: u8) {
         let path = format!("/proc/{}/root/mnt/data/x.db", child.id());
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .expect("the site's file");
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at).expect("inside the file");
-        byte[0] ^= 1 << bit;
-        file.write_all_at(&byte, at).expect("it is stored");
+        crate::join::flip(&path, at, bit);
     }
 
     /// Until both have ended, of themselves or by force.
@@ -335,6 +327,23 @@ impl Both {
 pub(crate) const ASK: &str = ".open x.db\n.sha3sum";
 /// In a text of the table, far from any header.
 pub(crate) const PLACE: u64 = 8 * 4096 + 2000;
+
+/// What a program that runs alone answers, a line to each question.
+pub(crate) fn answers(program: &mut Command, asked: &[&str]) -> Vec<String> {
+    let mut child = program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let to = child.stdin.take().expect("piped");
+    writeln!(&to, "{}", asked.join("\n")).expect("it reads");
+    drop(to);
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<String> = said.lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), asked.len(), "{said}");
+    lines
+}
 
 /// A directory that both sites see.
 pub(crate) struct Witness(pub(crate) PathBuf);

@@ -8,15 +8,15 @@
 //!  2. One site goes on, or both have ended and said why.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::join::{Told, flags};
 use crate::lost::rounds;
-use crate::several::left_alone;
+use crate::several::{alike, left_alone};
 use crate::sites::*;
 use crate::switch::order;
 use crate::tree::program;
@@ -42,31 +42,12 @@ impl Case {
         let bare = dir.join("bare");
         fs::create_dir(&bare).expect("a directory");
         fs::copy(data.join("data"), bare.join("data")).expect("a file");
-        let mut child = Command::new(&many)
-            .current_dir(&bare)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it runs");
-        let to = child.stdin.take().expect("piped");
-        let from = BufReader::new(child.stdout.take().expect("piped"));
-        writeln!(&to, "{}", "?\n".repeat(LINES).trim_end()).expect("it reads");
-        drop(to);
-        let right: Vec<String> = from.lines().map(|line| line.expect("a line")).collect();
-        child.wait().expect("a child");
-        assert_eq!(right.len(), LINES);
+        let right = answers(Command::new(&many).current_dir(&bare), &["?"; LINES]);
         let site = Site {
             command: vec![many.display().to_string()],
             ..sqlite_site(&data)
         };
         Self { dir, site, right }
-    }
-
-    fn two(&self) -> [Site; 2] {
-        [0; 2].map(|_| Site {
-            command: self.site.command.clone(),
-            ..sqlite_site(&self.site.seed)
-        })
     }
 
     /// The next lines of a site, from `at` on; what a lost site has said may come again. Where it stops: how many came.
@@ -136,7 +117,7 @@ fn a_process_of_the_joiner_that_is_killed_leaves_the_survivor_with_the_program()
     each("struck-joiner", 3, |case, round| {
         let witness = Witness::new(&format!("struck-joiner-{round}"));
         let said = witness.flags(1000);
-        let (mut a, door) = left_alone(&case.two(), ["127.0.0.1"; 2], &said, &witness.0);
+        let (mut a, door) = left_alone(&alike(&case.site), ["127.0.0.1"; 2], &said, &witness.0);
         assert_eq!(case.asks(&mut a, 0, 3), 3);
         let to = flags(&said, &["--peer", &door]);
         let mut c = Told::start(&case.site, "join", &to, &witness.0, "c");
@@ -172,7 +153,7 @@ fn a_survivor_that_is_killed_leaves_the_joiner_with_the_program_or_with_the_reas
     each("struck-survivor", 3, |case, round| {
         let witness = Witness::new(&format!("struck-survivor-{round}"));
         let said = witness.flags(1000);
-        let (mut a, door) = left_alone(&case.two(), ["127.0.0.1"; 2], &said, &witness.0);
+        let (mut a, door) = left_alone(&alike(&case.site), ["127.0.0.1"; 2], &said, &witness.0);
         assert_eq!(case.asks(&mut a, 0, 3), 3);
         let to = flags(&said, &["--peer", &door, "--patience", "2"]);
         let mut c = Told::start(&case.site, "join", &to, &witness.0, "c");
@@ -239,7 +220,7 @@ fn memory_of_the_joiner_that_is_struck_while_it_comes_ends_the_attempt_or_is_fou
     each("struck-memory", 2, |case, round| {
         let witness = Witness::new(&format!("struck-memory-{round}"));
         let said = witness.flags(2000);
-        let (mut a, door) = left_alone(&case.two(), ["127.0.0.1"; 2], &said, &witness.0);
+        let (mut a, door) = left_alone(&alike(&case.site), ["127.0.0.1"; 2], &said, &witness.0);
         assert_eq!(case.asks(&mut a, 0, 3), 3);
         let to = flags(&said, &["--peer", &door]);
         let mut c = Told::start(&case.site, "join", &to, &witness.0, "c");
@@ -273,7 +254,7 @@ fn a_page_of_the_joiner_s_disk_that_changes_while_it_joins_is_repaired() {
     each("struck-disk", 2, |case, round| {
         let witness = Witness::new(&format!("struck-disk-{round}"));
         let said = witness.flags(2000);
-        let (mut a, door) = left_alone(&case.two(), ["127.0.0.1"; 2], &said, &witness.0);
+        let (mut a, door) = left_alone(&alike(&case.site), ["127.0.0.1"; 2], &said, &witness.0);
         assert_eq!(case.asks(&mut a, 0, 3), 3);
         let to = flags(&said, &["--peer", &door, "--scrub", "1000"]);
         let mut c = Told::start(&case.site, "join", &to, &witness.0, "c");
@@ -304,7 +285,7 @@ fn a_second_join_at_once_and_two_at_a_time_find_the_program_as_it_is() {
     each("struck-second", 1, |case, round| {
         let witness = Witness::new(&format!("struck-second-{round}"));
         let said = witness.flags(1000);
-        let (mut a, door) = left_alone(&case.two(), ["127.0.0.1"; 2], &said, &witness.0);
+        let (mut a, door) = left_alone(&alike(&case.site), ["127.0.0.1"; 2], &said, &witness.0);
         let to = flags(&said, &["--peer", &door, "--patience", "20"]);
         let mut at = case.asks(&mut a, 0, 3);
         let c = Told::start(&case.site, "join", &to, &witness.0, "c");
@@ -343,7 +324,7 @@ fn roles_change_right_after_a_join() {
     each("struck-roles", 1, |case, round| {
         let witness = Witness::new(&format!("struck-roles-{round}"));
         let said = witness.flags(2000);
-        let (mut a, door) = left_alone(&case.two(), ["127.0.0.1"; 2], &said, &witness.0);
+        let (mut a, door) = left_alone(&alike(&case.site), ["127.0.0.1"; 2], &said, &witness.0);
         let listen = format!("127.0.0.1:{}", free_port());
         let mut at = case.asks(&mut a, 0, 3);
         let to = flags(&said, &["--peer", &door, "--listen", &listen]);
@@ -387,7 +368,7 @@ fn a_list_of_descriptors_that_is_struck_on_its_way_ends_the_attempt() {
     each("struck-list", 1, |case, round| {
         let witness = Witness::new(&format!("struck-list-{round}"));
         let said = witness.flags(2000);
-        let (mut a, door) = left_alone(&case.two(), ["127.0.0.1"; 2], &said, &witness.0);
+        let (mut a, door) = left_alone(&alike(&case.site), ["127.0.0.1"; 2], &said, &witness.0);
         let to = flags(&said, &["--peer", &door]);
         let mut refused = 0;
         for _ in 0..8 {

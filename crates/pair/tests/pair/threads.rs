@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use crate::processor::flipped;
 use crate::sites::*;
 
 fn crew_site(dir: &Path) -> Site {
@@ -29,17 +30,8 @@ fn with_crew(name: &str) -> (std::path::PathBuf, Site) {
 
 /// What the program says without a pair.
 fn bare(site: &Site) -> String {
-    use std::process::Stdio;
-    let mut child = Command::new(&site.command[0])
-        .current_dir(&site.seed)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it was built");
-    let to = child.stdin.take();
-    writeln!(to.expect("piped"), "sum").expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    let mut program = Command::new(&site.command[0]);
+    answers(program.current_dir(&site.seed), &["sum"]).remove(0)
 }
 
 #[test]
@@ -73,14 +65,8 @@ fn a_wrong_claim_of_one_of_many_threads_is_repaired_by_re_runs_on_either_site() 
     let right = bare(&site);
     for (replica, name) in [(0, 'A'), (1, 'B')] {
         let fault = format!("replica={replica} event=150 reg=rsi bit=5");
-        let address = format!("127.0.0.1:{}", free_port());
-        let with = |side: &str, flag: &str, own: u32| {
-            let fault = ["--flip", fault.as_str()];
-            let fault: &[&str] = if own == replica { &fault } else { &[] };
-            start(&site, side, &[&[flag, address.as_str()], fault].concat())
-        };
-        let b = with("secondary", "--listen", 1);
-        let mut both = Both::with(with("primary", "--peer", 0), b);
+        let [a, b] = [0, 1].map(|own| if own == replica { fault.as_str() } else { "" });
+        let mut both = flipped(&site, a, b, &[]);
         let sums: Vec<String> = (0..5).map(|_| both.ask("sum")).collect();
         let ends = both.end();
         assert_eq!(sums, vec![right.clone(); 5], "{fault}: {}", ends.said());
@@ -104,14 +90,8 @@ fn a_register_that_flips_at_any_event_of_many_threads_changes_no_answer() {
         let replica = number % 2;
         let register = registers[number % registers.len()];
         let fault = format!("replica={replica} event={event} reg={register} bit=3");
-        let address = format!("127.0.0.1:{}", free_port());
-        let with = |side: &str, flag: &str, own: usize| {
-            let fault = ["--flip", fault.as_str()];
-            let fault: &[&str] = if own == replica { &fault } else { &[] };
-            start(&site, side, &[&[flag, address.as_str()], fault].concat())
-        };
-        let b = with("secondary", "--listen", 1);
-        let mut both = Both::with(with("primary", "--peer", 0), b);
+        let [a, b] = [0, 1].map(|own| if own == replica { fault.as_str() } else { "" });
+        let mut both = flipped(&site, a, b, &[]);
         let sums: Vec<String> = (0..5).map(|_| both.ask("sum")).collect();
         let ends = both.end();
         let wrong = sums.iter().find(|sum| !sum.is_empty() && **sum != right);

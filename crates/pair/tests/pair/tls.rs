@@ -180,51 +180,57 @@ fn a_wrong_an_expired_and_a_missing_certificate_are_told_apart() {
     other.issue("stranger", HERE, VALID);
     let right = own.flags("here", &own);
     let clear: Vec<String> = Vec::new();
-    let rows: [(&str, Vec<String>, Vec<String>, &str); 7] = [
-        (
-            "an expired one connects",
-            own.flags("old", &own),
-            right.clone(),
-            "xpired",
-        ),
-        (
-            "an expired one listens",
-            right.clone(),
-            own.flags("old", &own),
-            "xpired",
-        ),
-        (
-            "a stranger connects",
-            other.flags("stranger", &own),
-            right.clone(),
-            "UnknownIssuer",
-        ),
-        (
-            "a stranger listens",
-            right.clone(),
-            other.flags("stranger", &own),
-            "UnknownIssuer",
-        ),
-        (
-            "another host listens",
-            right.clone(),
-            own.flags("elsewhere", &own),
-            "not valid for name",
-        ),
-        (
-            "who connects has none",
-            clear.clone(),
-            right.clone(),
-            "do not agree",
-        ),
-        (
-            "who listens has none",
-            right.clone(),
-            clear,
-            "this is not a steadfast pair",
-        ),
+    struct Row {
+        what: &'static str,
+        a: Vec<String>,
+        b: Vec<String>,
+        why: &'static str,
+    }
+    let rows: [Row; 7] = [
+        Row {
+            what: "an expired one connects",
+            a: own.flags("old", &own),
+            b: right.clone(),
+            why: "xpired",
+        },
+        Row {
+            what: "an expired one listens",
+            a: right.clone(),
+            b: own.flags("old", &own),
+            why: "xpired",
+        },
+        Row {
+            what: "a stranger connects",
+            a: other.flags("stranger", &own),
+            b: right.clone(),
+            why: "UnknownIssuer",
+        },
+        Row {
+            what: "a stranger listens",
+            a: right.clone(),
+            b: other.flags("stranger", &own),
+            why: "UnknownIssuer",
+        },
+        Row {
+            what: "another host listens",
+            a: right.clone(),
+            b: own.flags("elsewhere", &own),
+            why: "not valid for name",
+        },
+        Row {
+            what: "who connects has none",
+            a: clear.clone(),
+            b: right.clone(),
+            why: "do not agree",
+        },
+        Row {
+            what: "who listens has none",
+            a: right.clone(),
+            b: clear,
+            why: "this is not a steadfast pair",
+        },
     ];
-    for (what, a, b, why) in rows {
+    for Row { what, a, b, why } in rows {
         let (a, b) = ends(&site, &a, &b);
         let both = format!("{what}:\n{}---\n{}", said(&a), said(&b));
         assert_eq!([a.status.code(), b.status.code()], [Some(121); 2], "{both}");

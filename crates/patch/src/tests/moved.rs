@@ -107,36 +107,54 @@ fn counted_branches_grow_a_landing() {
 
 #[test]
 fn a_call_pushes_its_original_return_address() {
-    let cases: &[(&[u8], u64, &str)] = &[
-        (&[0xE8, 0x20, 0, 0, 0], 5, "jmp 700000000025h"),
-        (&[0x48, 0x31, 0xC0, 0xFF, 0xD0], 5, "jmp rax"),
-        (
-            &[0xFF, 0x15, 0x10, 0, 0, 0],
-            6,
-            "jmp qword ptr [700000000016h]",
-        ),
-        (
-            &[0xFF, 0x54, 0x24, 0x10, 0x90],
-            4,
-            "jmp qword ptr [rsp+18h]",
-        ),
-        (
-            &[0x41, 0xFF, 0x94, 0xC4, 0x78, 0, 0, 0],
-            8,
-            "jmp qword ptr [r12+rax*8+78h]",
-        ),
-        (
-            &[0xFF, 0x54, 0x24, 0x78, 0x90],
-            4,
-            "jmp qword ptr [rsp+80h]",
-        ),
-        (
-            &[0x64, 0xFF, 0x14, 0x25, 0x10, 0, 0, 0],
-            8,
-            "jmp qword ptr fs:[10h]",
-        ),
+    struct Call {
+        code: &'static [u8],
+        returns: u64,
+        jump: &'static str,
+    }
+    let cases: &[Call] = &[
+        Call {
+            code: &[0xE8, 0x20, 0, 0, 0],
+            returns: 5,
+            jump: "jmp 700000000025h",
+        },
+        Call {
+            code: &[0x48, 0x31, 0xC0, 0xFF, 0xD0],
+            returns: 5,
+            jump: "jmp rax",
+        },
+        Call {
+            code: &[0xFF, 0x15, 0x10, 0, 0, 0],
+            returns: 6,
+            jump: "jmp qword ptr [700000000016h]",
+        },
+        Call {
+            code: &[0xFF, 0x54, 0x24, 0x10, 0x90],
+            returns: 4,
+            jump: "jmp qword ptr [rsp+18h]",
+        },
+        Call {
+            code: &[0x41, 0xFF, 0x94, 0xC4, 0x78, 0, 0, 0],
+            returns: 8,
+            jump: "jmp qword ptr [r12+rax*8+78h]",
+        },
+        Call {
+            code: &[0xFF, 0x54, 0x24, 0x78, 0x90],
+            returns: 4,
+            jump: "jmp qword ptr [rsp+80h]",
+        },
+        Call {
+            code: &[0x64, 0xFF, 0x14, 0x25, 0x10, 0, 0, 0],
+            returns: 8,
+            jump: "jmp qword ptr fs:[10h]",
+        },
     ];
-    for (code, returns, jump) in cases {
+    for Call {
+        code,
+        returns,
+        jump,
+    } in cases
+    {
         let mut code = code.to_vec();
         let call_at = if code[0] == 0x48 { CODE + 3 } else { CODE };
         if *returns == 4 {

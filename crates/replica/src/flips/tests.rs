@@ -139,20 +139,20 @@ fn layouts_are_those_of_the_agents_header() {
     let state = include_str!("../../../agent/src/layout/state.h");
     let slots = include_str!("../../../agent/src/layout/abi.h");
     let wide = |number: usize| u64::try_from(number).expect("an offset");
-    for (header, name, number) in [
-        (flips, "SF_FLIPS_MAX", wide(FLIPS_MAX)),
-        (slots, "SF_REPLICAS_MAX", wide(SLOTS)),
-        (flips, "SF_OFF_FLIPS", wide(OFF_FLIPS)),
-        (flips, "SF_OFF_FLIP_HITS", wide(OFF_HITS)),
-        (flips, "SF_OFF_FLIP_NOTES", wide(OFF_NOTES)),
-        (flips, "SF_FLIP_ARENA", AGENT_ARENA),
-        (flips, "SF_AGENT_END", AGENT_ARENA + AGENT_ARENA_BYTES),
-        (flips, "SF_FLIP_TRAILER", wide(TRAILER.len())),
-        // What is told of a payload stands above its low byte.
-        (flips, "SF_FLIP_DONE", u64::from(FLIP_DONE) << 8),
-        (flips, "SF_FLIP_OWN", u64::from(FLIP_OWN) << 8),
-        (state, "SF_DESC_FLIP", u64::from(DESC_FLIP)),
-    ] {
+    let same = |header, name, number| {
         assert_eq!(crate::abi::defined(header, name), number, "{name}");
-    }
+    };
+    same(slots, "SF_REPLICAS_MAX", wide(SLOTS));
+    same(state, "SF_DESC_FLIP", u64::from(DESC_FLIP));
+    let same = |name, number| same(flips, name, number);
+    same("SF_FLIPS_MAX", wide(FLIPS_MAX));
+    same("SF_OFF_FLIPS", wide(OFF_FLIPS));
+    same("SF_OFF_FLIP_HITS", wide(OFF_HITS));
+    same("SF_OFF_FLIP_NOTES", wide(OFF_NOTES));
+    same("SF_FLIP_ARENA", AGENT_ARENA);
+    same("SF_AGENT_END", AGENT_ARENA + AGENT_ARENA_BYTES);
+    same("SF_FLIP_TRAILER", wide(TRAILER.len()));
+    // What is told of a payload stands above its low byte.
+    same("SF_FLIP_DONE", u64::from(FLIP_DONE) << 8);
+    same("SF_FLIP_OWN", u64::from(FLIP_OWN) << 8);
 }

@@ -18,8 +18,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use steadfast_sys::ipc::Made;
 use steadfast_sys::procfs::{self, Mapping};
-use steadfast_sys::segment::{self, Made};
+use steadfast_sys::segment;
 use steadfast_sys::shared::Shared;
 
 use super::Site;
@@ -443,7 +444,7 @@ fn made_file(path: &Path) -> io::Result<File> {
 
 fn made_segment(key: i32, bytes: u64, owner: (u32, u32), rights: u32) -> io::Result<Made> {
     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-    match Made::new(key, bytes, owner, rights) {
+    match segment::made(key, bytes, owner, rights) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
         other => return other,
     }
@@ -455,7 +456,7 @@ fn made_segment(key: i32, bytes: u64, owner: (u32, u32), rights: u32) -> io::Res
         return Err(taken(&format!("a segment of System V by the key {key:#x}")));
     }
     segment::remove(old)?;
-    Made::new(key, bytes, owner, rights)
+    segment::made(key, bytes, owner, rights)
 }
 
 #[cfg(test)]

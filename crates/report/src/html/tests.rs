@@ -117,10 +117,27 @@ fn two_campaigns() {
 #[test]
 fn only_what_is_shown_to_be_better_looks_good() {
     let (bare, protected) = (generated(600, 1), generated(600, 2));
-    for (a, b, class) in [
-        (&bare, &protected, "headline"),
-        (&protected, &bare, "headline bad"),
-        (&bare, &bare, "headline open"),
+    struct Row<'a> {
+        a: &'a Results,
+        b: &'a Results,
+        class: &'static str,
+    }
+    for Row { a, b, class } in [
+        Row {
+            a: &bare,
+            b: &protected,
+            class: "headline",
+        },
+        Row {
+            a: &protected,
+            b: &bare,
+            class: "headline bad",
+        },
+        Row {
+            a: &bare,
+            b: &bare,
+            class: "headline open",
+        },
     ] {
         let html = comparison(&both(a, b));
         assert!(html.contains(&format!("<p class=\"{class}\">")), "{class}");

@@ -25,11 +25,42 @@ fn ends(found: Interval, low: f64, high: f64) {
 /// Newcombe 1998, Statistics in Medicine 17, 857–872, table I.
 #[test]
 fn one_rate_as_in_newcombes_table() {
-    for (k, n, wilson, exact) in [
-        (81, 263, (0.2553, 0.3662), (0.2527, 0.3676)),
-        (15, 148, (0.0624, 0.1605), (0.0578, 0.1617)),
-        (0, 20, (0.0000, 0.1611), (0.0000, 0.1684)),
-        (1, 29, (0.0061, 0.1718), (0.0009, 0.1776)),
+    struct Row {
+        k: u64,
+        n: u64,
+        wilson: (f64, f64),
+        exact: (f64, f64),
+    }
+    for Row {
+        k,
+        n,
+        wilson,
+        exact,
+    } in [
+        Row {
+            k: 81,
+            n: 263,
+            wilson: (0.2553, 0.3662),
+            exact: (0.2527, 0.3676),
+        },
+        Row {
+            k: 15,
+            n: 148,
+            wilson: (0.0624, 0.1605),
+            exact: (0.0578, 0.1617),
+        },
+        Row {
+            k: 0,
+            n: 20,
+            wilson: (0.0000, 0.1611),
+            exact: (0.0000, 0.1684),
+        },
+        Row {
+            k: 1,
+            n: 29,
+            wilson: (0.0061, 0.1718),
+            exact: (0.0009, 0.1776),
+        },
     ] {
         let tally = Tally::new(k, n);
         ends(tally.wilson(P95), wilson.0, wilson.1);
@@ -41,13 +72,49 @@ fn one_rate_as_in_newcombes_table() {
 #[test]
 fn differences_as_in_newcombes_table() {
     let arm = |k, n| Arm::new(Shares::single(Tally::new(k, n)), 1.0, 1.0).expect("an arm");
-    for (b, a, low, high) in [
-        ((56, 70), (48, 80), 0.0524, 0.3339),
-        ((9, 10), (3, 10), 0.1705, 0.8090),
-        ((6, 7), (2, 7), 0.0582, 0.8062),
-        ((5, 56), (0, 29), -0.0381, 0.1926),
-        ((0, 10), (0, 20), -0.1611, 0.2775),
-        ((10, 10), (0, 20), 0.6791, 1.0000),
+    struct Row {
+        b: (u64, u64),
+        a: (u64, u64),
+        low: f64,
+        high: f64,
+    }
+    for Row { b, a, low, high } in [
+        Row {
+            b: (56, 70),
+            a: (48, 80),
+            low: 0.0524,
+            high: 0.3339,
+        },
+        Row {
+            b: (9, 10),
+            a: (3, 10),
+            low: 0.1705,
+            high: 0.8090,
+        },
+        Row {
+            b: (6, 7),
+            a: (2, 7),
+            low: 0.0582,
+            high: 0.8062,
+        },
+        Row {
+            b: (5, 56),
+            a: (0, 29),
+            low: -0.0381,
+            high: 0.1926,
+        },
+        Row {
+            b: (0, 10),
+            a: (0, 20),
+            low: -0.1611,
+            high: 0.2775,
+        },
+        Row {
+            b: (10, 10),
+            a: (0, 20),
+            low: 0.6791,
+            high: 1.0000,
+        },
     ] {
         let (_, interval) =
             compare::difference(&arm(a.0, a.1), &arm(b.0, b.1), P95).expect("both have runs");

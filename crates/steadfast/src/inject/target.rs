@@ -26,8 +26,8 @@ use crate::report::Console;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TargetArgs {
-    /// Fault types to draw from: wreg, rreg, wval, rval, waddr, raddr, cf, flags, code, or sei for the first seven. Of files: rdata, wdata,
-    /// stale, misread, miswrite, lost, torn. A line of docs/reference/fault-grammar.md is run as it is
+    /// Fault types to draw from: wreg, rreg, wval, rval, waddr, raddr, cf, flags, code. sei stands for the first seven. Of files: rdata,
+    /// wdata, stale, misread, miswrite, lost, torn. A line of docs/reference/fault-grammar.md is run as it is
     #[arg(long, value_name = "TYPE|LINE", default_value = "sei")]
     fault: Vec<String>,
 

@@ -136,123 +136,88 @@ fn files_lie_and_replays_say_where() {
 #[test]
 fn impossible_orders_are_refused_before_any_run() {
     let place = Place::new();
-    let control_with = |words: &[&'static str]| {
-        [&["run", "--quiet"], words, &["--", "./control", "silent"]].concat()
-    };
-    for (words, status, text) in [
-        (control_with(&["--fault", "at=control n=1"]), 64, "fault"),
-        (control_with(&["--fault", "nonsense"]), 64, "nonsense"),
-        (
-            control_with(&["--fault", "wreg,at=control+1 n=1 ip bit=1"]),
-            64,
-            "fault",
-        ),
-        (
-            control_with(&["--fault", "at=control+0x1 n=1 reg=rax bit=3"]),
-            121,
-            "needs",
-        ),
-        (
-            control_with(&["--fault", "at=nowhere+0x10 n=1 reg=rax bit=3"]),
-            121,
-            "no module",
-        ),
-        (
-            control_with(&["--fault", "class=gather n=1.. reg=rax bit=3"]),
-            121,
-            "class",
-        ),
-        (
-            control_with(&["--only", "nowhere"]),
-            121,
-            "the modules control",
-        ),
-        (
-            control_with(&["--fault", "lost", "--files", "*.none"]),
-            121,
-            "transfer",
-        ),
-        (
-            control_with(&["--fault", "lost", "--engine", "step"]),
-            121,
-            "plant",
-        ),
-        (
-            control_with(&["--fault", "lost", "--files", "a b"]),
-            64,
-            "files",
-        ),
-        (
-            control_with(&["--fault", "cpu=0 write=* n=1 kind=lost"]),
-            121,
-            "storage",
-        ),
-        (control_with(&["--compare", "masked=["]), 64, "compare"),
-        (control_with(&["--compare", "guess"]), 64, "compare"),
-        (control_with(&["--engine", "timer"]), 64, "time="),
-        (control_with(&["--engine", "step", "--aslr"]), 64, "aslr"),
-        (
-            control_with(&[
-                "--engine",
-                "timer",
-                "--replicas",
-                "2",
-                "--fault",
-                "time=1ms reg=rax bit=1",
-            ]),
-            64,
-            "replicas",
-        ),
-        (
-            control_with(&[
-                "--replicas",
-                "2",
-                "--driver",
-                "true",
-                "--ready",
-                "7",
-                "--stop",
-                "KILL",
-            ]),
-            64,
-            "report after",
-        ),
-        (control_with(&["--seed", "xyz"]), 64, "seed"),
-        (control_with(&["--shard", "3/3"]), 64, "shard"),
-        (control_with(&["--until", "sdc.upper95 <"]), 64, "until"),
-        (
-            vec!["run", "--quiet", "--", "no-such-program"],
-            127,
-            "no-such-program",
-        ),
-        (
-            vec!["run", "--quiet", "--", "date", "+%N"],
-            121,
-            "same output",
-        ),
-        (
-            vec!["run", "--quiet", "--", "cat", "in.txt"],
-            121,
-            "in.txt in the caller's alone",
-        ),
-        (
-            control_with(&["--compare", "command=false"]),
-            121,
-            "equals itself",
-        ),
-        (
-            vec!["run", "--quiet", "--patience", "1", "--", "sleep", "9"],
-            121,
-            "ends",
-        ),
-        (
-            vec!["run", "--quiet", "--", "sh", "-c", "kill -9 $$"],
-            121,
-            "exits by itself",
-        ),
-    ] {
+    let refused = |words: &[&str], status, text| {
+        let words = [&["run", "--quiet"], words, &["--", "./control", "silent"]].concat();
         place.refused(&words, status, text);
-    }
+    };
+    refused(&["--fault", "at=control n=1"], 64, "fault");
+    refused(&["--fault", "nonsense"], 64, "nonsense");
+    refused(&["--fault", "wreg,at=control+1 n=1 ip bit=1"], 64, "fault");
+    refused(
+        &["--fault", "at=control+0x1 n=1 reg=rax bit=3"],
+        121,
+        "needs",
+    );
+    refused(
+        &["--fault", "at=nowhere+0x10 n=1 reg=rax bit=3"],
+        121,
+        "no module",
+    );
+    refused(
+        &["--fault", "class=gather n=1.. reg=rax bit=3"],
+        121,
+        "class",
+    );
+    refused(&["--only", "nowhere"], 121, "the modules control");
+    refused(&["--fault", "lost", "--files", "*.none"], 121, "transfer");
+    refused(&["--fault", "lost", "--engine", "step"], 121, "plant");
+    refused(&["--fault", "lost", "--files", "a b"], 64, "files");
+    refused(&["--fault", "cpu=0 write=* n=1 kind=lost"], 121, "storage");
+    refused(&["--compare", "masked=["], 64, "compare");
+    refused(&["--compare", "guess"], 64, "compare");
+    refused(&["--engine", "timer"], 64, "time=");
+    refused(&["--engine", "step", "--aslr"], 64, "aslr");
+    refused(
+        &[
+            "--engine",
+            "timer",
+            "--replicas",
+            "2",
+            "--fault",
+            "time=1ms reg=rax bit=1",
+        ],
+        64,
+        "replicas",
+    );
+    refused(
+        &[
+            "--replicas",
+            "2",
+            "--driver",
+            "true",
+            "--ready",
+            "7",
+            "--stop",
+            "KILL",
+        ],
+        64,
+        "report after",
+    );
+    refused(&["--seed", "xyz"], 64, "seed");
+    refused(&["--shard", "3/3"], 64, "shard");
+    refused(&["--until", "sdc.upper95 <"], 64, "until");
+    place.refused(
+        &["run", "--quiet", "--", "no-such-program"],
+        127,
+        "no-such-program",
+    );
+    place.refused(&["run", "--quiet", "--", "date", "+%N"], 121, "same output");
+    place.refused(
+        &["run", "--quiet", "--", "cat", "in.txt"],
+        121,
+        "in.txt in the caller's alone",
+    );
+    refused(&["--compare", "command=false"], 121, "equals itself");
+    place.refused(
+        &["run", "--quiet", "--patience", "1", "--", "sleep", "9"],
+        121,
+        "ends",
+    );
+    place.refused(
+        &["run", "--quiet", "--", "sh", "-c", "kill -9 $$"],
+        121,
+        "exits by itself",
+    );
     // A plan that somebody changed is looked through first.
     place.well(&on("plan", &["--out", "changed", "--runs", "3"]));
     let path = place.path("changed/plan.jsonl");
