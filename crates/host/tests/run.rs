@@ -29,6 +29,31 @@ use operations::{Service, status, until};
 
 const HOST: &str = env!("CARGO_BIN_EXE_steadfast-host");
 
+/// What a command says that was refused: requirement, value found and fix.
+struct Refused(String);
+
+impl Refused {
+    #[track_caller]
+    fn by(output: &Output) -> Self {
+        let told = err(output);
+        assert_eq!(output.status.code(), Some(121), "{told}");
+        Self(told)
+    }
+
+    #[track_caller]
+    fn says(self, what: &str) -> Self {
+        assert!(self.0.contains(what), "{what} is missing in\n{}", self.0);
+        self
+    }
+
+    #[track_caller]
+    fn fix(self, fix: &str) {
+        let line = self.0.lines().find(|line| line.starts_with("  fix:"));
+        let is_there = line.is_some_and(|line| line.contains(fix));
+        assert!(is_there, "{fix} is missing in\n{}", self.0);
+    }
+}
+
 /// Components and their images, made once.
 fn components() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
@@ -267,18 +292,27 @@ fn a_call_that_blocks_waits_for_its_time_and_wait_ms_of_another_one_is_refused()
             "{SCRIPT}\n[[call]]\nto = \"lock\"\nfunction = \"steadfast:lock/locks@0.1.0#[method]lock.{function}\"\n{more}\nwait_ms = 5\n"
         )
     };
-    for (app, status, told) in [
-        (call("take", "args = [\"$a\", 7]"), 0, ""),
-        (
-            call("take", "args = [\"$a\", 8]"),
-            1,
-            "did not get what it waits for in 5 ms",
-        ),
-        (
-            call("holder", "args = [\"$a\"]"),
-            121,
-            "wait_ms needs a function that blocks",
-        ),
+    struct Row {
+        app: String,
+        status: i32,
+        told: &'static str,
+    }
+    for Row { app, status, told } in [
+        Row {
+            app: call("take", "args = [\"$a\", 7]"),
+            status: 0,
+            told: "",
+        },
+        Row {
+            app: call("take", "args = [\"$a\", 8]"),
+            status: 1,
+            told: "did not get what it waits for in 5 ms",
+        },
+        Row {
+            app: call("holder", "args = [\"$a\"]"),
+            status: 121,
+            told: "wait_ms needs a function that blocks",
+        },
     ] {
         let output = host("run", "waits", &app, &[]);
         assert_eq!(output.status.code(), Some(status), "{}", err(&output));
@@ -353,105 +387,67 @@ fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
     assert!(out(&output).contains("client: 8 functions, starts"));
     let without_edge = APP.replace("[[edge]]\nfrom = \"client\"\nto = \"lock\"\n", "");
     let back = "[[edge]]\nfrom = \"lock\"\nto = \"client\"\n";
-    let cases = [
-        (without_edge, "needs an import", "[[edge]]"),
-        (
-            format!("{APP}{back}"),
-            "found a cycle among client, lock",
-            "third component",
-        ),
-        (
-            APP.replace("to = \"lock\"", "to = \"disk\""),
-            "to = \"disk\", which is no component",
-            "one of client, lock",
-        ),
-        (
-            APP.replace("to = \"lock\"", "to = \"lock\"\nallow = [\"x\"]"),
-            "has no function x",
-            "--explain",
-        ),
-        (
-            APP.replace("#run\"", "#walk\""),
-            "has no function",
-            "--explain",
-        ),
-        (
-            APP.replace("#run\"", "#talk\""),
-            "without parameters",
-            "run: func() -> result",
-        ),
-        (
-            APP.replace("dual = true", "memory_mib = 0"),
-            "the limit is 0",
-            "memory_mib",
-        ),
-        (
-            APP.replace("dual = true", "dul = true"),
-            "is not valid",
-            "docs/reference/host.md",
-        ),
-        (
-            format!("{APP}[component.disk]\n"),
-            "disk.cwasm, which does not exist",
-            "steadfast host compile",
-        ),
-        (
-            SCRIPT.replace("from = \"script\"", "from = \"lock\""),
-            "cycle",
-            "third component",
-        ),
-        (
-            SCRIPT
-                .replace("[component.lock]\n", "[component.lock]\nprocess = true\n")
-                .replace(
-                    "to = \"lock\"\n\n",
-                    "to = \"lock\"\ntransport = \"direct\"\n\n",
-                ),
-            "needs transport = \"direct\", found process = true at lock",
-            "process = false at [component.lock]",
-        ),
-        (
-            reached("process", "direct"),
-            "from script to lock needs transport = \"direct\", the one from client needs \"process\"",
-            "image = \"lock.cwasm\"",
-        ),
-        (
-            SCRIPT
-                .replace("[component.lock]\n", "[component.lock]\nprocess = false\n")
-                .replace(
-                    "to = \"lock\"\n\n",
-                    "to = \"lock\"\ntransport = \"process\"\n\n",
-                ),
-            "needs transport = \"process\", found process = false at lock",
-            "process = true at [component.lock]",
-        ),
-        (
-            SCRIPT.replace("[[edge]]\nfrom = \"script\"\nto = \"lock\"\n", ""),
-            "no edge leads there",
-            "from = \"script\"",
-        ),
-        (
-            SCRIPT.replace("args = [\"$a\"]", "args = []"),
-            "takes 1 arguments, found 0",
-            "args",
-        ),
-        (
-            "[component.lock]\n".into(),
-            "nobody makes the first call",
-            "[run]",
-        ),
-    ];
-    for (place, (app, what, fix)) in cases.iter().enumerate() {
-        let output = host("check", &format!("refused-{place}"), app, &[]);
-        let told = err(&output);
-        assert_eq!(output.status.code(), Some(121), "{what}: {told}");
-        assert!(told.contains(what), "{what} is missing in\n{told}");
-        let fixes = told.lines().find(|line| line.starts_with("  fix:"));
-        assert!(
-            fixes.is_some_and(|line| line.contains(fix)),
-            "{fix} is missing in\n{told}"
-        );
-    }
+    let refused = |app: &str| Refused::by(&host("check", "refused", app, &[]));
+    refused(&without_edge)
+        .says("needs an import")
+        .fix("[[edge]]");
+    refused(&format!("{APP}{back}"))
+        .says("found a cycle among client, lock")
+        .fix("third component");
+    refused(&APP.replace("to = \"lock\"", "to = \"disk\""))
+        .says("to = \"disk\", which is no component")
+        .fix("one of client, lock");
+    refused(&APP.replace("to = \"lock\"", "to = \"lock\"\nallow = [\"x\"]"))
+        .says("has no function x")
+        .fix("--explain");
+    refused(&APP.replace("#run\"", "#walk\""))
+        .says("has no function")
+        .fix("--explain");
+    refused(&APP.replace("#run\"", "#talk\""))
+        .says("without parameters")
+        .fix("run: func() -> result");
+    refused(&APP.replace("dual = true", "memory_mib = 0"))
+        .says("the limit is 0")
+        .fix("memory_mib");
+    refused(&APP.replace("dual = true", "dul = true"))
+        .says("is not valid")
+        .fix("docs/reference/host.md");
+    refused(&format!("{APP}[component.disk]\n"))
+        .says("disk.cwasm, which does not exist")
+        .fix("steadfast host compile");
+    refused(&SCRIPT.replace("from = \"script\"", "from = \"lock\""))
+        .says("cycle")
+        .fix("third component");
+    refused(
+        &SCRIPT
+            .replace("[component.lock]\n", "[component.lock]\nprocess = true\n")
+            .replace(
+                "to = \"lock\"\n\n",
+                "to = \"lock\"\ntransport = \"direct\"\n\n",
+            ),
+    )
+    .says("needs transport = \"direct\", found process = true at lock")
+    .fix("process = false at [component.lock]");
+    refused(&reached("process", "direct")).says("from script to lock needs transport = \"direct\", the one from client needs \"process\"").fix("image = \"lock.cwasm\"");
+    refused(
+        &SCRIPT
+            .replace("[component.lock]\n", "[component.lock]\nprocess = false\n")
+            .replace(
+                "to = \"lock\"\n\n",
+                "to = \"lock\"\ntransport = \"process\"\n\n",
+            ),
+    )
+    .says("needs transport = \"process\", found process = false at lock")
+    .fix("process = true at [component.lock]");
+    refused(&SCRIPT.replace("[[edge]]\nfrom = \"script\"\nto = \"lock\"\n", ""))
+        .says("no edge leads there")
+        .fix("from = \"script\"");
+    refused(&SCRIPT.replace("args = [\"$a\"]", "args = []"))
+        .says("takes 1 arguments, found 0")
+        .fix("args");
+    refused("[component.lock]\n")
+        .says("nobody makes the first call")
+        .fix("[run]");
 }
 
 /// The client and the script both call the lock, each by the transport that its edge names.

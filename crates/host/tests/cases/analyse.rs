@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value as Json;
 
-use crate::{components, err, host, out};
+use crate::{Refused, components, err, host, out};
 
 /// An urgent task with one lock, and so many that nobody uses.
 fn app(component: &str, deadline_us: u64) -> String {
@@ -123,26 +123,12 @@ fn a_priority_that_a_component_cannot_inherit_is_refused_and_an_ordinary_thread_
 
 #[test]
 fn what_has_no_bound_is_refused_by_name() {
-    let cases = [
-        (
-            app("", 1000).replace("priority = 20", ""),
-            "an ordinary thread has no bound",
-            "priority = N",
-        ),
-        (
-            app("", 1000)
-                + "[run]\ncomponent = \"lock\"\nfunction = \"steadfast:lock/locks@0.1.0#run\"\n",
-            "found [run]",
-            "a [[task]]",
-        ),
-    ];
-    for (app, what, fix) in cases {
-        let (output, _) = analyse("no-bound", &app, &[]);
-        assert_eq!(output.status.code(), Some(121));
-        assert!(
-            err(&output).contains(what) && err(&output).contains(fix),
-            "{}",
-            err(&output)
-        );
-    }
+    let refused = |app: &str| Refused::by(&analyse("no-bound", app, &[]).0);
+    refused(&app("", 1000).replace("priority = 20", ""))
+        .says("an ordinary thread has no bound")
+        .fix("priority = N");
+    let run = "[run]\ncomponent = \"lock\"\nfunction = \"steadfast:lock/locks@0.1.0#run\"\n";
+    refused(&(app("", 1000) + run))
+        .says("found [run]")
+        .fix("a [[task]]");
 }

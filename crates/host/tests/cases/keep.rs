@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::listen::{SHOP, ask, connect};
 use crate::operations::{Service, free, status, until};
-use crate::{HOST, components, err, host, written};
+use crate::{HOST, Refused, components, err, host, written};
 
 /// A lock that the script makes and takes, and a task that asks for it.
 const LOCK: &str = r#"
@@ -185,27 +185,18 @@ fn an_end_that_was_asked_for_and_a_refusal_are_passed_through() {
             .envs(environment.iter().copied());
         command.output().expect("it runs")
     };
-    for (output, what, fix) in [
-        (
-            host("run", "keep-name", &named, &["--keep", "own"]),
-            "found a lock",
-            "another name",
-        ),
-        (
-            manager(&[("NOTIFY_SOCKET", "")]),
-            "NOTIFY_SOCKET names none",
-            "--keep=own",
-        ),
-        (
-            manager(&[("NOTIFY_SOCKET", "/dev/null"), ("FDSTORE", "3")]),
-            "NOTIFY_SOCKET names none",
-            "Type=notify",
-        ),
-    ] {
-        let told = err(&output);
-        assert_eq!(output.status.code(), Some(121), "{told}");
-        assert!(told.contains(what) && told.contains(fix), "{told}");
-    }
+    Refused::by(&host("run", "keep-name", &named, &["--keep", "own"]))
+        .says("found a lock")
+        .fix("another name");
+    Refused::by(&manager(&[("NOTIFY_SOCKET", "")]))
+        .says("NOTIFY_SOCKET names none")
+        .fix("--keep=own");
+    Refused::by(&manager(&[
+        ("NOTIFY_SOCKET", "/dev/null"),
+        ("FDSTORE", "3"),
+    ]))
+    .says("NOTIFY_SOCKET names none")
+    .fix("Type=notify");
     // Room for one component alone, and the script needs some.
     let mut command = Command::new("python3");
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");

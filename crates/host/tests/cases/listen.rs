@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::operations::{Service, free, status, until};
-use crate::{components, err, host};
+use crate::{Refused, components, err, host};
 
 pub(crate) const SHOP: &str = r#"
 [component.keyvalue]
@@ -113,32 +113,24 @@ fn a_killed_process_of_a_component_costs_a_client_nothing() {
 
 #[test]
 fn what_cannot_answer_a_connection_is_refused() {
-    let cases = [
-        (
-            SHOP.replace("component = \"http\"", "component = \"fs\"")
-                .replace(
-                    "steadfast:http/server@0.1.0#serve",
-                    "steadfast:fs/files@0.1.0#names",
-                ),
-            "cannot answer a connection",
-            "list<u8>",
-        ),
-        (
-            SHOP.replace("component = \"http\"", "component = \"web\""),
-            "web is called and is no component",
-            "one of fs, http, keyvalue",
-        ),
-        (
-            SHOP.replace("ADDRESS", "192.0.2.1:80"),
-            "cannot be listened at",
-            "another address",
-        ),
-    ];
-    for (place, (app, what, fix)) in cases.iter().enumerate() {
+    let refused = |app: &str| {
         let app = app.replace("ADDRESS", "127.0.0.1:0");
-        let output = host("run", &format!("listen-refused-{place}"), &app, &[]);
-        let told = err(&output);
-        assert_eq!(output.status.code(), Some(121), "{what}: {told}");
-        assert!(told.contains(what) && told.contains(fix), "{told}");
-    }
+        Refused::by(&host("run", "listen-refused", &app, &[]))
+    };
+    refused(
+        &SHOP
+            .replace("component = \"http\"", "component = \"fs\"")
+            .replace(
+                "steadfast:http/server@0.1.0#serve",
+                "steadfast:fs/files@0.1.0#names",
+            ),
+    )
+    .says("cannot answer a connection")
+    .fix("list<u8>");
+    refused(&SHOP.replace("component = \"http\"", "component = \"web\""))
+        .says("web is called and is no component")
+        .fix("one of fs, http, keyvalue");
+    refused(&SHOP.replace("ADDRESS", "192.0.2.1:80"))
+        .says("cannot be listened at")
+        .fix("another address");
 }

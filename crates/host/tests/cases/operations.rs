@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
-use crate::{APP, HOST, components, err, host, out, written};
+use crate::{APP, HOST, Refused, components, err, host, out, written};
 
 fn fresh(name: &str) -> PathBuf {
     let folder = components().join(name);
@@ -439,43 +439,25 @@ fn what_top_and_control_need_is_told() {
 
 #[test]
 fn a_task_whose_numbers_make_no_sense_is_refused() {
-    for (from, to, what, fix) in [
-        (
-            "period_us = 2000",
-            "period_us = 0",
-            "needs a period",
-            "1 at least",
-        ),
-        (
-            "period_us = 2000",
-            "period_us = 2000\ndeadline_us = 2001",
-            "within its period",
-            "1 to period_us",
-        ),
-        (
-            "period_us = 2000",
-            "period_us = 2000\npriority = 100",
-            "from 1 to 99",
-            "highest first",
-        ),
-        (
-            "name = \"taker\"",
-            "name = \"reader\"",
-            "two tasks are called reader",
-            "another name",
-        ),
-        (
-            "args = [\"$a\", 7]",
-            "args = [\"$a\"]",
-            "takes 2 arguments, found 1",
-            "args",
-        ),
-    ] {
-        let output = host("check", "no-sense", &TASKS.replacen(from, to, 1), &[]);
-        let told = err(&output);
-        assert_eq!(output.status.code(), Some(121), "{told}");
-        assert!(told.contains(what) && told.contains(fix), "{what}: {told}");
-    }
+    let refused = |from: &str, to: &str| {
+        let tasks = TASKS.replacen(from, to, 1);
+        Refused::by(&host("check", "no-sense", &tasks, &[]))
+    };
+    refused("period_us = 2000", "period_us = 0")
+        .says("needs a period")
+        .fix("1 at least");
+    refused("period_us = 2000", "period_us = 2000\ndeadline_us = 2001")
+        .says("within its period")
+        .fix("1 to period_us");
+    refused("period_us = 2000", "period_us = 2000\npriority = 100")
+        .says("from 1 to 99")
+        .fix("highest first");
+    refused("name = \"taker\"", "name = \"reader\"")
+        .says("two tasks are called reader")
+        .fix("another name");
+    refused("args = [\"$a\", 7]", "args = [\"$a\"]")
+        .says("takes 2 arguments, found 1")
+        .fix("args");
 }
 
 fn upgrade(socket: &Path, component: &str, image: &str) -> Output {
@@ -506,27 +488,19 @@ fn a_version_takes_over_while_tasks_call_or_is_refused_with_the_reason() {
             (jobs() > before + 5).then_some(())
         });
     }
-    for (component, image, why, fix) in [
-        (
-            "lock",
-            "lock.cwasm",
-            "it has no function steadfast:lock/locks@0.1.0#[method]lock.version",
-            "keeps functions",
-        ),
-        ("lock", "fs.cwasm", "it has no interface", "keeps functions"),
-        ("disk", "lock.cwasm", "disk is no component", "one of lock"),
-        (
-            "lock",
-            "nothing.cwasm",
-            "cannot be read",
-            "steadfast host compile",
-        ),
-    ] {
-        let refused = upgrade(&socket, component, image);
-        assert_eq!(refused.status.code(), Some(121));
-        let told = err(&refused);
-        assert!(told.contains(why) && told.contains(fix), "{why}: {told}");
-    }
+    let refused = |component: &str, image: &str| Refused::by(&upgrade(&socket, component, image));
+    refused("lock", "lock.cwasm")
+        .says("it has no function steadfast:lock/locks@0.1.0#[method]lock.version")
+        .fix("keeps functions");
+    refused("lock", "fs.cwasm")
+        .says("it has no interface")
+        .fix("keeps functions");
+    refused("disk", "lock.cwasm")
+        .says("disk is no component")
+        .fix("one of lock");
+    refused("lock", "nothing.cwasm")
+        .says("cannot be read")
+        .fix("steadfast host compile");
     let seen = status(&socket);
     assert_eq!(seen["components"][0]["resets_total"], 0);
     let ended = service.end();

@@ -112,16 +112,51 @@ fn object(index: u32) -> Option<Value> {
     Some(Value::Option(Some(Box::new(handle))))
 }
 
+/// What a process answers to a call of a function: a value, and the objects that it has made.
+struct Answer {
+    function: usize,
+    value: Option<Value>,
+    made: &'static [u32],
+}
+
 #[test]
 fn a_result_of_another_type_is_no_answer() {
-    for (function, value, made) in [
-        (NUMBER, Some(Value::U64(5)), &[][..]),
-        (NUMBER, None, &[]),
-        (NUMBER, object(0), &[4]),
+    for Answer {
+        function,
+        value,
+        made,
+    } in [
+        Answer {
+            function: NUMBER,
+            value: Some(Value::U64(5)),
+            made: &[],
+        },
+        Answer {
+            function: NUMBER,
+            value: None,
+            made: &[],
+        },
+        Answer {
+            function: NUMBER,
+            value: object(0),
+            made: &[4],
+        },
         // A number of its own in place of an object that it has made.
-        (OBJECT, object(0), &[]),
-        (OBJECT, Some(Value::Option(None)), &[4]),
-        (NOTHING, Some(Value::U32(5)), &[]),
+        Answer {
+            function: OBJECT,
+            value: object(0),
+            made: &[],
+        },
+        Answer {
+            function: OBJECT,
+            value: Some(Value::Option(None)),
+            made: &[4],
+        },
+        Answer {
+            function: NOTHING,
+            value: Some(Value::U32(5)),
+            made: &[],
+        },
     ] {
         let mut remote = speaking(vec![done(value.clone(), made)]);
         let found = call(&mut remote, function);
@@ -131,11 +166,31 @@ fn a_result_of_another_type_is_no_answer() {
         );
         assert!(remote.pid().is_none(), "it is not spoken to again");
     }
-    for (function, value, made) in [
-        (NUMBER, Some(Value::U32(5)), &[][..]),
-        (OBJECT, object(0), &[4]),
-        (OBJECT, Some(Value::Option(None)), &[]),
-        (NOTHING, None, &[]),
+    for Answer {
+        function,
+        value,
+        made,
+    } in [
+        Answer {
+            function: NUMBER,
+            value: Some(Value::U32(5)),
+            made: &[],
+        },
+        Answer {
+            function: OBJECT,
+            value: object(0),
+            made: &[4],
+        },
+        Answer {
+            function: OBJECT,
+            value: Some(Value::Option(None)),
+            made: &[],
+        },
+        Answer {
+            function: NOTHING,
+            value: None,
+            made: &[],
+        },
     ] {
         let mut remote = speaking(vec![done(value.clone(), made)]);
         assert_eq!(call(&mut remote, function), Ok((value, made.to_vec())));

@@ -42,15 +42,44 @@ fn a_request_that_always_fails_ends_in_an_error_of_its_caller_and_others_are_ser
     let thing = made(&edge, "[constructor]thing", &[7u32.into()]);
     let zero = [Value::U32(0)];
     let much = [Value::U32(101)];
-    let cases: [(&str, &[Value], Cause); 6] = [
-        ("trap", &[], Cause::Trap),
-        ("beyond", &[], Cause::Trap),
-        ("divide", &zero, Cause::Trap),
-        ("spin", &[], Cause::Hang),
-        ("echo", &much, Cause::Range),
-        ("garbage", &[], Cause::Range),
+    struct Row<'a> {
+        name: &'static str,
+        args: &'a [Value],
+        cause: Cause,
+    }
+    let cases: [Row; 6] = [
+        Row {
+            name: "trap",
+            args: &[],
+            cause: Cause::Trap,
+        },
+        Row {
+            name: "beyond",
+            args: &[],
+            cause: Cause::Trap,
+        },
+        Row {
+            name: "divide",
+            args: &zero,
+            cause: Cause::Trap,
+        },
+        Row {
+            name: "spin",
+            args: &[],
+            cause: Cause::Hang,
+        },
+        Row {
+            name: "echo",
+            args: &much,
+            cause: Cause::Range,
+        },
+        Row {
+            name: "garbage",
+            args: &[],
+            cause: Cause::Range,
+        },
     ];
-    for (name, args, cause) in cases {
+    for Row { name, args, cause } in cases {
         let before = edge.stats().expect("stats").resets_total();
         match invoke(&edge, name, args) {
             Err(CallError::Poison {
@@ -108,28 +137,42 @@ fn a_flip_in_memory_is_found_by_the_slot_by_the_other_body_and_by_comparison() {
         compare_every: 0,
         ..Policy::default()
     };
+    struct Row {
+        policy: Policy,
+        body: usize,
+        cause: Cause,
+    }
     let cases = [
         // One body: the slot knows who holds the lock.
-        (plain, 0, Cause::Wrong),
+        Row {
+            policy: plain,
+            body: 0,
+            cause: Cause::Wrong,
+        },
         // Two: the results differ, whichever is wrong.
-        (
-            Policy {
+        Row {
+            policy: Policy {
                 dual: true,
                 ..plain
             },
-            0,
-            Cause::Mismatch,
-        ),
-        (
-            Policy {
+            body: 0,
+            cause: Cause::Mismatch,
+        },
+        Row {
+            policy: Policy {
                 dual: true,
                 ..plain
             },
-            1,
-            Cause::Mismatch,
-        ),
+            body: 1,
+            cause: Cause::Mismatch,
+        },
     ];
-    for (policy, body, cause) in cases {
+    for Row {
+        policy,
+        body,
+        cause,
+    } in cases
+    {
         let host = fixture::host("lock", policy);
         let edge = host.edge("test", "lock", &[]).expect("an edge");
         let lock = edge.invoke(NEW, &[]).expect("made");
@@ -377,7 +420,32 @@ fn a_failure_carries_what_both_bodies_held_where_it_is_asked_for() {
 /// One lock is used, and a bit of another one flips: the audit finds it, and nobody is told a wrong holder. Without a flip it finds nothing.
 #[test]
 fn an_audit_finds_what_has_changed_in_an_object_that_nobody_uses() {
-    for (audit_every, flips, found) in [(4, true, true), (4, false, false), (0, true, false)] {
+    struct Row {
+        audit_every: u32,
+        flips: bool,
+        found: bool,
+    }
+    for Row {
+        audit_every,
+        flips,
+        found,
+    } in [
+        Row {
+            audit_every: 4,
+            flips: true,
+            found: true,
+        },
+        Row {
+            audit_every: 4,
+            flips: false,
+            found: false,
+        },
+        Row {
+            audit_every: 0,
+            flips: true,
+            found: false,
+        },
+    ] {
         let policy = Policy {
             spare: false,
             audit_every,

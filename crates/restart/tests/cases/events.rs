@@ -24,26 +24,9 @@ fn made(edge: &Edge, path: &str, args: &[Value]) -> Handle {
     value.and_then(|v| v.handle()).expect("an object")
 }
 
-fn policies() -> [Policy; 4] {
-    let plain = Policy {
-        spare: false,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    let eager = Policy {
-        eager: true,
-        ..plain
-    };
-    [plain, Policy::default(), dual, eager]
-}
-
 #[test]
 fn counts_of_events_outlive_a_crash_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::policies() {
         let host = fixture::host("event", policy);
         let edge = host.edge("test", "event", &[]).expect("an edge");
         for crash in 0..6 {
@@ -85,7 +68,7 @@ fn counts_of_events_outlive_a_crash_at_every_call_boundary() {
 
 #[test]
 fn timers_outlive_a_crash_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::policies() {
         let host = fixture::host("timer", policy);
         let edge = host.edge("test", "timer", &[]).expect("an edge");
         for crash in 0..5 {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use steadfast_restart::{Component, Engine, Host, Model, Policy, Process, host, package};
+use steadfast_restart::{Component, Edge, Engine, Host, Model, Policy, Process, host, package};
 
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -28,25 +28,49 @@ fn built() -> &'static Path {
 
 /// Under which every boundary is tried: alone, with a spare, with two bodies, and with objects that all come back at once.
 pub(crate) fn policies() -> [Policy; 4] {
+    let [plain, spare, dual] = lazy_policies();
+    let eager = Policy {
+        eager: true,
+        ..plain
+    };
+    [plain, spare, dual, eager]
+}
+
+/// The same where objects come back when they are used.
+pub(crate) fn lazy_policies() -> [Policy; 3] {
     let plain = Policy {
         spare: false,
         resets_max: u32::MAX,
         ..Policy::default()
+    };
+    let spare = Policy {
+        spare: true,
+        ..plain
     };
     let dual = Policy {
         dual: true,
         compare_every: 1,
         ..plain
     };
-    let eager = Policy {
-        eager: true,
-        ..plain
-    };
-    let spare = Policy {
-        spare: true,
-        ..plain
-    };
-    [plain, spare, dual, eager]
+    [plain, spare, dual]
+}
+
+/// For a case to call before each of its steps: the component crashes before one of them.
+pub(crate) fn crash_before(step: usize, edge: &Edge) -> impl FnMut() {
+    crash_at(2 * step, edge)
+}
+
+/// The same, with two moments for each step: before it, and at the return of its first call.
+pub(crate) fn crash_at(moment: usize, edge: &Edge) -> impl FnMut() {
+    let mut steps = 0;
+    move || {
+        if moment == 2 * steps {
+            edge.reset().expect("it comes back");
+        } else if moment == 2 * steps + 1 {
+            edge.fail_once().expect("idle");
+        }
+        steps += 1;
+    }
 }
 
 pub(crate) fn text(name: &str, ending: &str) -> String {

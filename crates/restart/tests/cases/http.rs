@@ -81,29 +81,14 @@ impl Server {
     }
 }
 
-fn policies() -> [Policy; 3] {
-    let plain = Policy {
-        spare: false,
-        resets_max: u32::MAX,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    let spare = Policy {
-        spare: true,
-        ..plain
-    };
-    [plain, spare, dual]
-}
-
 #[test]
 fn values_counts_and_files_outlive_a_crash_of_any_component_at_every_boundary() {
     let own = fixture::own_process();
-    let here = policies().map(|policy| (policy, None));
-    for (policy, process) in here.into_iter().chain([(policies()[0], Some(&own))]) {
+    let here = fixture::lazy_policies().map(|policy| (policy, None));
+    for (policy, process) in here
+        .into_iter()
+        .chain([(fixture::lazy_policies()[0], Some(&own))])
+    {
         for (which, crash) in (0..3).flat_map(|which| (0..8).map(move |crash| (which, crash))) {
             let server = server_in(policy, process);
             let edges = [&server.http, &server.keyvalue, &server.fs];
@@ -134,7 +119,7 @@ fn values_counts_and_files_outlive_a_crash_of_any_component_at_every_boundary() 
 /// A flip somewhere in the memory of one body of the server, before each request: found, and the request counts once.
 #[test]
 fn a_request_that_a_flip_interrupts_counts_once() {
-    let server = server(policies()[2]);
+    let server = server(fixture::lazy_policies()[2]);
     server.ask("POST", "/count/n", "");
     let size = server.http.memories().expect("a copy")[0].len();
     let mut state: u64 = 11;
@@ -156,7 +141,7 @@ fn a_request_that_a_flip_interrupts_counts_once() {
 
 #[test]
 fn requests_come_in_pieces_and_several_at_once() {
-    let server = server(policies()[0]);
+    let server = server(fixture::lazy_policies()[0]);
     let put = b"PUT /kv/a HTTP/1.1\r\nContent-Length: 3\r\n\r\none";
     for cut in 0..put.len() {
         assert_eq!(
@@ -179,7 +164,7 @@ fn requests_come_in_pieces_and_several_at_once() {
 /// What a client sends is no reason for a reset, and leaves no memory behind.
 #[test]
 fn bad_requests_are_answered_and_stop_nothing() {
-    let server = server(policies()[0]);
+    let server = server(fixture::lazy_policies()[0]);
     let long = [b"GET /".as_slice(), &[b'a'; 9000]].concat();
     for (input, status) in [
         (&b"nonsense\r\n\r\n"[..], "400"),

@@ -130,13 +130,7 @@ fn keys_outlive_a_crash_at_every_call_boundary() {
         for crash in 0..11 {
             let host = fixture::host("keyvalue", policy);
             let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
-            let mut at = 0;
-            let mut step = || {
-                if at == crash {
-                    edge.reset().expect("it comes back");
-                }
-                at += 1;
-            };
+            let mut step = fixture::crash_before(crash, &edge);
             step();
             let mut a = Bucket::open(&edge, "a");
             step();
@@ -294,15 +288,7 @@ fn batches_outlive_a_crash_at_every_call_boundary() {
             let host = fixture::host("keyvalue", policy);
             let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
             let mut a = Bucket::open(&edge, "a");
-            let mut at = 0;
-            let mut step = || {
-                match crash - at {
-                    0 => edge.reset().expect("it comes back"),
-                    1 => edge.fail_once().expect("idle"),
-                    _ => {}
-                }
-                at += 2;
-            };
+            let mut step = fixture::crash_at(crash, &edge);
             step();
             a.set_many(&[("x", b"one"), ("y", b"two"), ("", b""), ("z", b"3")]);
             step();
@@ -401,38 +387,47 @@ fn a_sidecar_that_would_lose_keys_is_refused() {
     let wit = fixture::text("keyvalue", "wit");
     let right = fixture::text("keyvalue", "recover.toml");
     assert!(Model::generate(&wit, &right).is_ok());
-    for (from, to, needed) in [
-        (
-            "data = \"[method]bucket.set\"",
-            "",
-            "keys of a resource without data",
-        ),
-        (
-            "effect = \"put\"\nkey = \"key\"\ndata",
-            "effect = \"put\"\ndata",
-            "a change of a key without key",
-        ),
-        ("source = \"result\"", "", "effect = \"put\" without data"),
-        (
-            "effect = \"delete\"\nkey = \"key\"",
-            "effect = \"delete\"\nkey = \"other\"",
-            "has no parameter other",
-        ),
-        (
-            "keys = \"keys\"                 # each",
-            "keys = \"bucket\"  # each",
-            "bucket is no list<string> or list<tuple<string, list<u8>>>",
-        ),
-        (
-            "keys = \"keys\"\nwhen",
-            "keys = \"keys\"\nkey = \"keys\"\nwhen",
-            "key beside keys",
-        ),
-        (
-            "data = \"key-values\"",
-            "data = \"bucket\"",
-            "bucket is no list<u8>",
-        ),
+    struct Change {
+        from: &'static str,
+        to: &'static str,
+        needed: &'static str,
+    }
+    for Change { from, to, needed } in [
+        Change {
+            from: "data = \"[method]bucket.set\"",
+            to: "",
+            needed: "keys of a resource without data",
+        },
+        Change {
+            from: "effect = \"put\"\nkey = \"key\"\ndata",
+            to: "effect = \"put\"\ndata",
+            needed: "a change of a key without key",
+        },
+        Change {
+            from: "source = \"result\"",
+            to: "",
+            needed: "effect = \"put\" without data",
+        },
+        Change {
+            from: "effect = \"delete\"\nkey = \"key\"",
+            to: "effect = \"delete\"\nkey = \"other\"",
+            needed: "has no parameter other",
+        },
+        Change {
+            from: "keys = \"keys\"                 # each",
+            to: "keys = \"bucket\"  # each",
+            needed: "bucket is no list<string> or list<tuple<string, list<u8>>>",
+        },
+        Change {
+            from: "keys = \"keys\"\nwhen",
+            to: "keys = \"keys\"\nkey = \"keys\"\nwhen",
+            needed: "key beside keys",
+        },
+        Change {
+            from: "data = \"key-values\"",
+            to: "data = \"bucket\"",
+            needed: "bucket is no list<u8>",
+        },
     ] {
         let text = right.replace(from, to);
         assert_ne!(text, right, "{from}");

@@ -60,226 +60,240 @@ fn function(name: &str, entry: &str) -> String {
 fn what_cannot_be_brought_back_is_refused_by_name() {
     let constructor = "constructor(); m: func(n: u32) -> bool;";
     let m = "[method]r.m";
-    let cases: &[(&str, String, &str)] = &[
-        (constructor, String::new(), "does not say what it does"),
-        (
-            constructor,
-            function("[method]r.k", "effect = \"none\""),
-            "which the WIT does not have",
-        ),
-        (
-            constructor,
-            function(m, "effect = \"log\""),
-            "their number has no bound",
-        ),
-        (
-            constructor,
-            function(m, "effect = \"magic\""),
-            "effect = \"magic\" is not supported",
-        ),
-        (
-            constructor,
-            function(m, "to = \"held\""),
-            "which needs n, and that is not remembered",
-        ),
-        (
-            constructor,
-            function(m, "to = \"held\"\nremember = [\"k\"]"),
-            "no parameter k",
-        ),
-        (
-            constructor,
-            function(m, "to = \"held\"\nremember = [\"n\"]\nwhen = \"ok\""),
-            "a result of another type",
-        ),
-        (
-            constructor,
-            function(m, "from = [\"open\"]\nto = \"held\"\nremember = [\"n\"]"),
-            "state open of a:b/i/r stands in from, and no function leads to it: the states are",
-        ),
-        (
-            constructor,
-            function(m, "from = [\"held\"]\nto = \"held\"\nremember = [\"n\"]"),
-            "state held of a:b/i/r cannot be reached",
-        ),
-        (
-            constructor,
-            function(m, "effect = \"write\"\ndata = \"n\""),
-            "n is no list<u8>",
-        ),
-        (
-            "constructor(); m: func(data: list<u8>);",
-            function(m, "effect = \"write\"\ndata = \"data\""),
-            "data of a resource without data",
-        ),
-        (
-            "m: func();",
-            function(m, "effect = \"none\""),
-            "no function that makes it",
-        ),
-        (
-            constructor,
-            format!(
+    struct Row {
+        body: &'static str,
+        sidecar: String,
+        told: &'static str,
+    }
+    let cases = [
+        Row {
+            body: constructor,
+            sidecar: String::new(),
+            told: "does not say what it does",
+        },
+        Row {
+            body: constructor,
+            sidecar: function("[method]r.k", "effect = \"none\""),
+            told: "which the WIT does not have",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "effect = \"log\""),
+            told: "their number has no bound",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "effect = \"magic\""),
+            told: "effect = \"magic\" is not supported",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "to = \"held\""),
+            told: "which needs n, and that is not remembered",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "to = \"held\"\nremember = [\"k\"]"),
+            told: "no parameter k",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "to = \"held\"\nremember = [\"n\"]\nwhen = \"ok\""),
+            told: "a result of another type",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "from = [\"open\"]\nto = \"held\"\nremember = [\"n\"]"),
+            told: "state open of a:b/i/r stands in from, and no function leads to it: the states are",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "from = [\"held\"]\nto = \"held\"\nremember = [\"n\"]"),
+            told: "state held of a:b/i/r cannot be reached",
+        },
+        Row {
+            body: constructor,
+            sidecar: function(m, "effect = \"write\"\ndata = \"n\""),
+            told: "n is no list<u8>",
+        },
+        Row {
+            body: "constructor(); m: func(data: list<u8>);",
+            sidecar: function(m, "effect = \"write\"\ndata = \"data\""),
+            told: "data of a resource without data",
+        },
+        Row {
+            body: "m: func();",
+            sidecar: function(m, "effect = \"none\""),
+            told: "no function that makes it",
+        },
+        Row {
+            body: constructor,
+            sidecar: format!(
                 "[resource.\"a:b/i/r\"]\nchildren_stay = true\nchildren_end = true\n{}",
                 function(m, "effect = \"none\"")
             ),
-            "children_stay beside children_end is not supported",
-        ),
-        (
-            "constructor(); m: func(all: list<r>);",
-            function(m, "effect = \"none\""),
-            "an argument with an object inside",
-        ),
-        (
-            "constructor(); m: func() -> list<r>;",
-            function(m, "effect = \"none\""),
-            "a result with an object inside",
-        ),
-        (
-            "constructor(); m: func(one: option<borrow<r>>);",
-            function(m, "effect = \"none\""),
-            "an argument with an object inside",
-        ),
-        (
-            "constructor(); m: func(all: list<tuple<borrow<r>, u32>>);",
-            function(m, "effect = \"none\""),
-            "an argument with an object inside",
-        ),
-        (
-            "constructor(); m: func() -> tuple<r, u32>;",
-            function(m, "effect = \"none\""),
-            "a result with an object inside",
-        ),
-        (
-            "constructor(); m: func() -> result<u32, r>;",
-            function(m, "effect = \"none\""),
-            "a result with an object inside",
-        ),
-        (
-            "constructor(of: borrow<r>);",
-            function("[constructor]r", "effect = \"none\""),
-            "parents of each other",
-        ),
-        (
-            "constructor(); m: func() -> r;",
-            String::new(),
-            "m makes an object and is lent another, and the sidecar does not say",
-        ),
-        (
-            "constructor(); m: func() -> r;",
-            function(m, "to = \"held\""),
-            "a change of state by a function that makes or ends",
-        ),
-        (
-            "constructor(n: u32);",
-            "[resource.\"a:b/i/r\"]\nname = \"n\"".into(),
-            "n is no string",
-        ),
-        (
-            "constructor(n: u32);",
-            "[resource.\"a:b/i/r\"]\nname = \"k\"".into(),
-            "no parameter k",
-        ),
-        (
-            "constructor();",
-            "[resource.\"a:b/i/r\"]\nfields = [\"at\"]".into(),
-            "no entry under restore",
-        ),
-        (
-            "constructor();",
-            "[resource.\"a:b/i/q\"]".into(),
-            "which the WIT does not have",
-        ),
-        (
-            "constructor(); m: func(other: r);",
-            String::new(),
-            "an object that takes another one in",
-        ),
-        (
-            "constructor(); join: static func(one: r, other: r);",
-            String::new(),
-            "a function that ends two objects",
-        ),
-        (
-            "constructor(); join: static func(one: r, other: r);",
-            function("[static]r.join", "effect = \"none\""),
-            "a function that ends two objects",
-        ),
-        (
-            "constructor(); end: static func(one: r);",
-            function("[static]r.end", "to = \"ended\""),
-            "a change of state by a function that makes or ends",
-        ),
-        (
-            "constructor(n: u32);",
-            function("[constructor]r", "to = \"held\"\nremember = [\"n\"]"),
-            "a change of state by a function that makes or ends",
-        ),
-        (
-            "constructor();",
-            "nonsense".into(),
-            "the sidecar file is not valid",
-        ),
-        (
-            "constructor(); m: func() -> bool;",
-            function(m, "effect = \"none\"\nuntil = \"true\""),
-            "until without woken_by",
-        ),
-        (
-            "constructor(); m: func() -> bool;",
-            function(m, "effect = \"none\"\nwoken_by = [\"[method]r.m\"]"),
-            "woken_by without until",
-        ),
-        (
-            "constructor(); m: func() -> u32;",
-            function(
+            told: "children_stay beside children_end is not supported",
+        },
+        Row {
+            body: "constructor(); m: func(all: list<r>);",
+            sidecar: function(m, "effect = \"none\""),
+            told: "an argument with an object inside",
+        },
+        Row {
+            body: "constructor(); m: func() -> list<r>;",
+            sidecar: function(m, "effect = \"none\""),
+            told: "a result with an object inside",
+        },
+        Row {
+            body: "constructor(); m: func(one: option<borrow<r>>);",
+            sidecar: function(m, "effect = \"none\""),
+            told: "an argument with an object inside",
+        },
+        Row {
+            body: "constructor(); m: func(all: list<tuple<borrow<r>, u32>>);",
+            sidecar: function(m, "effect = \"none\""),
+            told: "an argument with an object inside",
+        },
+        Row {
+            body: "constructor(); m: func() -> tuple<r, u32>;",
+            sidecar: function(m, "effect = \"none\""),
+            told: "a result with an object inside",
+        },
+        Row {
+            body: "constructor(); m: func() -> result<u32, r>;",
+            sidecar: function(m, "effect = \"none\""),
+            told: "a result with an object inside",
+        },
+        Row {
+            body: "constructor(of: borrow<r>);",
+            sidecar: function("[constructor]r", "effect = \"none\""),
+            told: "parents of each other",
+        },
+        Row {
+            body: "constructor(); m: func() -> r;",
+            sidecar: String::new(),
+            told: "m makes an object and is lent another, and the sidecar does not say",
+        },
+        Row {
+            body: "constructor(); m: func() -> r;",
+            sidecar: function(m, "to = \"held\""),
+            told: "a change of state by a function that makes or ends",
+        },
+        Row {
+            body: "constructor(n: u32);",
+            sidecar: "[resource.\"a:b/i/r\"]\nname = \"n\"".into(),
+            told: "n is no string",
+        },
+        Row {
+            body: "constructor(n: u32);",
+            sidecar: "[resource.\"a:b/i/r\"]\nname = \"k\"".into(),
+            told: "no parameter k",
+        },
+        Row {
+            body: "constructor();",
+            sidecar: "[resource.\"a:b/i/r\"]\nfields = [\"at\"]".into(),
+            told: "no entry under restore",
+        },
+        Row {
+            body: "constructor();",
+            sidecar: "[resource.\"a:b/i/q\"]".into(),
+            told: "which the WIT does not have",
+        },
+        Row {
+            body: "constructor(); m: func(other: r);",
+            sidecar: String::new(),
+            told: "an object that takes another one in",
+        },
+        Row {
+            body: "constructor(); join: static func(one: r, other: r);",
+            sidecar: String::new(),
+            told: "a function that ends two objects",
+        },
+        Row {
+            body: "constructor(); join: static func(one: r, other: r);",
+            sidecar: function("[static]r.join", "effect = \"none\""),
+            told: "a function that ends two objects",
+        },
+        Row {
+            body: "constructor(); end: static func(one: r);",
+            sidecar: function("[static]r.end", "to = \"ended\""),
+            told: "a change of state by a function that makes or ends",
+        },
+        Row {
+            body: "constructor(n: u32);",
+            sidecar: function("[constructor]r", "to = \"held\"\nremember = [\"n\"]"),
+            told: "a change of state by a function that makes or ends",
+        },
+        Row {
+            body: "constructor();",
+            sidecar: "nonsense".into(),
+            told: "the sidecar file is not valid",
+        },
+        Row {
+            body: "constructor(); m: func() -> bool;",
+            sidecar: function(m, "effect = \"none\"\nuntil = \"true\""),
+            told: "until without woken_by",
+        },
+        Row {
+            body: "constructor(); m: func() -> bool;",
+            sidecar: function(m, "effect = \"none\"\nwoken_by = [\"[method]r.m\"]"),
+            told: "woken_by without until",
+        },
+        Row {
+            body: "constructor(); m: func() -> u32;",
+            sidecar: function(
                 m,
                 "effect = \"none\"\nuntil = \"true\"\nwoken_by = [\"[method]r.m\"]",
             ),
-            "of a result of another type",
-        ),
-        (
-            "constructor(); m: func() -> bool;",
-            function(
+            told: "of a result of another type",
+        },
+        Row {
+            body: "constructor(); m: func() -> bool;",
+            sidecar: function(
                 m,
                 "effect = \"none\"\nuntil = \"true\"\nwoken_by = [\"[method]r.k\"]",
             ),
-            "which the WIT does not have",
-        ),
-        (
-            "constructor(); m: func() -> bool;",
-            function(
+            told: "which the WIT does not have",
+        },
+        Row {
+            body: "constructor(); m: func() -> bool;",
+            sidecar: function(
                 m,
                 "effect = \"none\"\nuntil = \"true\"\nwoken_by = [\"[method]r.m\"]",
             ),
-            "waits to be woken by a:b/i#[method]r.m, which changes nothing",
-        ),
-        (
-            "constructor(); m: func() -> bool;",
-            function(
+            told: "waits to be woken by a:b/i#[method]r.m, which changes nothing",
+        },
+        Row {
+            body: "constructor(); m: func() -> bool;",
+            sidecar: function(
                 m,
                 "to = \"held\"\nuntil = \"true\"\nwoken_by = [\"[method]r.m\"]",
             ),
-            "is tried until it gives true, and what a try changes is noted when it gives always",
-        ),
-        (
-            "constructor(); m: func(into: borrow<r>);",
-            function(m, "effect = \"move\""),
-            "effect = \"move\" without parent",
-        ),
-        (
-            "constructor(); m: func(into: borrow<r>);",
-            function(m, "effect = \"move\"\nparent = \"into\""),
-            "to a parent that is a:b/i/r, and a:b/i#[constructor]r makes it from no object",
-        ),
-        (
-            "constructor(); m: func(into: u32);",
-            function(m, "effect = \"move\"\nparent = \"into\""),
-            "to a parent that is no object",
-        ),
+            told: "is tried until it gives true, and what a try changes is noted when it gives always",
+        },
+        Row {
+            body: "constructor(); m: func(into: borrow<r>);",
+            sidecar: function(m, "effect = \"move\""),
+            told: "effect = \"move\" without parent",
+        },
+        Row {
+            body: "constructor(); m: func(into: borrow<r>);",
+            sidecar: function(m, "effect = \"move\"\nparent = \"into\""),
+            told: "to a parent that is a:b/i/r, and a:b/i#[constructor]r makes it from no object",
+        },
+        Row {
+            body: "constructor(); m: func(into: u32);",
+            sidecar: function(m, "effect = \"move\"\nparent = \"into\""),
+            told: "to a parent that is no object",
+        },
     ];
-    for (body, sidecar, told) in cases {
-        let error = model(body, sidecar).expect_err(told);
+    for Row {
+        body,
+        sidecar,
+        told,
+    } in cases
+    {
+        let error = model(body, &sidecar).expect_err(told);
         assert!(error.to_string().contains(told), "{error}, not {told}");
         assert!(!error.fix().is_empty());
     }
@@ -338,29 +352,60 @@ fn an_identity_that_would_not_bring_the_object_back_is_refused() {
     };
     let (who, again, one) = ("[method]r.who", "[static]r.again", "gives_one = true");
     model(body, &sidecar(who, again, one)).expect("it fits");
-    for (identity, again, list, told) in [
-        (who, "", one, "identity and again are needed together"),
-        ("", again, one, "identity and again are needed together"),
-        (
-            "[method]r.what",
+    struct Row {
+        identity: &'static str,
+        again: &'static str,
+        list: &'static str,
+        told: &'static str,
+    }
+    for Row {
+        identity,
+        again,
+        list,
+        told,
+    } in [
+        Row {
+            identity: who,
+            again: "",
+            list: one,
+            told: "identity and again are needed together",
+        },
+        Row {
+            identity: "",
             again,
-            one,
-            "no plain answer of the object alone",
-        ),
-        (
-            who,
-            "[static]r.other",
-            one,
-            "does not make the object of what",
-        ),
-        (
-            who,
-            "[method]r.under",
-            one,
-            "does not make the object of what",
-        ),
-        (who, "[static]r.none", one, "which the WIT does not have"),
-        (who, again, "", "a result with an object inside"),
+            list: one,
+            told: "identity and again are needed together",
+        },
+        Row {
+            identity: "[method]r.what",
+            again,
+            list: one,
+            told: "no plain answer of the object alone",
+        },
+        Row {
+            identity: who,
+            again: "[static]r.other",
+            list: one,
+            told: "does not make the object of what",
+        },
+        Row {
+            identity: who,
+            again: "[method]r.under",
+            list: one,
+            told: "does not make the object of what",
+        },
+        Row {
+            identity: who,
+            again: "[static]r.none",
+            list: one,
+            told: "which the WIT does not have",
+        },
+        Row {
+            identity: who,
+            again,
+            list: "",
+            told: "a result with an object inside",
+        },
     ] {
         let error = model(body, &sidecar(identity, again, list)).expect_err(told);
         assert!(error.to_string().contains(told), "{error}, not {told}");
@@ -374,27 +419,32 @@ fn an_image_with_other_types_than_its_wit_is_refused() {
         fixture::text("lock", "wit"),
         fixture::text("lock", "recover.toml"),
     );
-    for (of, other, told) in [
-        (
-            "take: func(owner: u32)",
-            "take: func(owner: u64)",
-            "parameter owner is u64 there, u32 in the image",
-        ),
-        (
-            "take: func(owner: u32)",
-            "take: func(owner: u32, n: u8)",
-            "parameter n is u8 there, nothing in the image",
-        ),
-        (
-            "holder: func() -> option<u32>",
-            "holder: func() -> option<s32>",
-            "the result is option<s32> there, option<u32> in the image",
-        ),
-        (
-            "take: func(owner: u32)",
-            "take: func(of: u32)",
-            "parameter of is of there, owner in the image",
-        ),
+    struct Row {
+        of: &'static str,
+        other: &'static str,
+        told: &'static str,
+    }
+    for Row { of, other, told } in [
+        Row {
+            of: "take: func(owner: u32)",
+            other: "take: func(owner: u64)",
+            told: "parameter owner is u64 there, u32 in the image",
+        },
+        Row {
+            of: "take: func(owner: u32)",
+            other: "take: func(owner: u32, n: u8)",
+            told: "parameter n is u8 there, nothing in the image",
+        },
+        Row {
+            of: "holder: func() -> option<u32>",
+            other: "holder: func() -> option<s32>",
+            told: "the result is option<s32> there, option<u32> in the image",
+        },
+        Row {
+            of: "take: func(owner: u32)",
+            other: "take: func(of: u32)",
+            told: "parameter of is of there, owner in the image",
+        },
     ] {
         assert!(wit.contains(of));
         let recover = if other.contains("(of") {

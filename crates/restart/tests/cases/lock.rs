@@ -49,7 +49,7 @@ fn wait(edge: &Edge, lock: Handle, owner: u32, limit: Duration) -> bool {
 #[test]
 fn who_must_have_a_lock_has_it_after_its_release_whatever_fails_between() {
     let long = Duration::from_secs(30);
-    for policy in policies() {
+    for policy in fixture::policies() {
         for crash in 0..12 {
             let host = fixture::host("lock", policy);
             let edge = host.edge("test", "lock", &[]).expect("an edge");
@@ -114,28 +114,6 @@ fn a_wait_is_woken_by_what_may_end_it_and_by_nothing_else() {
     );
 }
 
-fn policies() -> [Policy; 4] {
-    let plain = Policy {
-        spare: false,
-        ..Policy::default()
-    };
-    [
-        plain,
-        Policy {
-            spare: true,
-            ..plain
-        },
-        Policy {
-            dual: true,
-            ..plain
-        },
-        Policy {
-            eager: true,
-            ..plain
-        },
-    ]
-}
-
 #[test]
 fn a_lock_does_what_its_wit_says() {
     let host = fixture::host("lock", Policy::default());
@@ -154,17 +132,11 @@ fn a_lock_does_what_its_wit_says() {
 #[test]
 fn handles_and_states_outlive_a_reset_at_every_call_boundary() {
     // The same steps with a crash before each of them: what they return may not depend on it.
-    for policy in policies() {
+    for policy in fixture::policies() {
         for crash in 0..9 {
             let host = fixture::host("lock", policy);
             let edge = host.edge("test", "lock", &[]).expect("an edge");
-            let mut at = 0;
-            let mut step = || {
-                if at == crash {
-                    edge.reset().expect("it comes back");
-                }
-                at += 1;
-            };
+            let mut step = fixture::crash_before(crash, &edge);
             step();
             let (a, b) = (new(&edge), new(&edge));
             step();

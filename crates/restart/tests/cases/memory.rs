@@ -111,13 +111,7 @@ fn pages_outlive_a_crash_at_every_call_boundary() {
             let host = fixture::host("memory", policy);
             let mut pages = Pages::new(host.edge("test", "memory", &[]).expect("an edge"));
             let edge = pages.edge.clone();
-            let mut at = 0;
-            let mut step = || {
-                if at == crash {
-                    edge.reset().expect("it comes back");
-                }
-                at += 1;
-            };
+            let mut step = fixture::crash_before(crash, &edge);
             step();
             let root = pages.grant(7, (1, 0x1000));
             step();

@@ -56,22 +56,9 @@ fn app(policy: Policy) -> App {
     }
 }
 
-fn policies() -> [Policy; 3] {
-    let plain = Policy {
-        spare: false,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    [plain, Policy::default(), dual]
-}
-
 #[test]
 fn others_see_each_call_once_with_one_body_and_with_two() {
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         let app = app(policy);
         let worked = app.client.invoke(&path("work"), &[]);
         assert_eq!(worked, Ok(Some(Value::Bool(true))));
@@ -86,7 +73,7 @@ fn others_see_each_call_once_with_one_body_and_with_two() {
 /// The lock component fails in a call that a session makes while it comes back.
 #[test]
 fn a_failure_of_one_component_while_another_recovers_is_undone_as_well() {
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         let app = app(policy);
         let made = |owner: u32| {
             let made = app
@@ -116,7 +103,7 @@ fn a_failure_of_one_component_while_another_recovers_is_undone_as_well() {
 #[test]
 fn the_program_answers_what_no_component_exports_and_each_question_once() {
     const CONSOLE: &str = "steadfast:host/console@0.1.0";
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         let said = Printed::default();
         let answers = |names: &[&str]| {
             let answer = |name: &&str| {
@@ -160,7 +147,7 @@ fn the_program_answers_what_no_component_exports_and_each_question_once() {
 
 #[test]
 fn a_call_that_is_repeated_gets_the_same_answers_and_leaves_nothing() {
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         let app = app(policy);
         let crashed = app.client.invoke(&path("crash"), &[]);
         assert!(
@@ -179,7 +166,7 @@ fn a_call_that_is_repeated_gets_the_same_answers_and_leaves_nothing() {
 
 #[test]
 fn what_a_session_holds_at_others_comes_back_with_it_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         for crash in 0..4 {
             let app = app(policy);
             let reset = |at: usize| {
@@ -358,7 +345,7 @@ fn calls_of_others_leave_nothing_behind() {
 fn what_an_edge_keeps_outlives_a_failure_and_goes_to_the_object_that_it_was_for() {
     // In the host's own process, and in one of its own.
     let in_own = |policy| [(policy, None), (policy, Some(fixture::own_process()))];
-    for (policy, process) in policies().into_iter().flat_map(in_own) {
+    for (policy, process) in fixture::lazy_policies().into_iter().flat_map(in_own) {
         for crash in 0..4 {
             let mut host = fixture::host("lock", Policy::default());
             let made = client(&host, policy, &[], &Printed::default());
@@ -431,7 +418,7 @@ fn session(client: &Edge, owner: u32) -> steadfast_restart::Handle {
 /// and the other one is given back.
 #[test]
 fn what_is_kept_and_not_asked_for_again_is_given_back() {
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         let (_host, client, lock) = keeping(policy, Policy::default());
         let objects = || lock.stats().expect("stats").objects;
         // The second lock gets a lower place than the first one.

@@ -35,15 +35,6 @@ fn plain() -> Policy {
     }
 }
 
-fn policies() -> [Policy; 3] {
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain()
-    };
-    [plain(), Policy::default(), dual]
-}
-
 fn hosted(component: Component) -> (Host, Edge) {
     let name = component.name.clone();
     let mut host = Host::new(true).expect("the pad works");
@@ -89,7 +80,7 @@ fn holder(edge: &Edge, lock: Handle) -> Option<u64> {
 
 #[test]
 fn a_killed_process_comes_back_with_its_handles_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         for kill in 0..3 {
             let (_host, edge) = hosted(component("lock", policy));
             let killed = |at: usize| {
@@ -113,7 +104,7 @@ fn a_killed_process_comes_back_with_its_handles_at_every_call_boundary() {
 
 #[test]
 fn without_a_failure_a_process_stays_and_ends_with_its_host() {
-    let (host, edge) = hosted(component("lock", policies()[2]));
+    let (host, edge) = hosted(component("lock", fixture::lazy_policies()[2]));
     let before = pids(&edge);
     assert_eq!(before.len(), 2, "one for each body");
     let lock = held_lock(&edge);
@@ -183,7 +174,7 @@ fn stands(pid: u32) -> bool {
 
 #[test]
 fn two_processes_are_compared_by_results_and_by_memory() {
-    let (_host, edge) = hosted(component("lock", policies()[2]));
+    let (_host, edge) = hosted(component("lock", fixture::lazy_policies()[2]));
     let lock = held_lock(&edge);
     assert_eq!(holder(&edge, lock), Some(7));
     assert_eq!(resets(&edge, Cause::Memory), 0);
@@ -409,10 +400,27 @@ fn what_cannot_be_made_ready_rests_and_serves_again_when_it_can() {
 #[test]
 fn a_program_that_is_no_component_is_refused_and_one_that_is_gone_ends_it() {
     let speaks = ["-c", "echo this is no frame >&0; cat >/dev/null"];
-    for (program, args, why) in [
-        ("/nonexistent/host", &[][..], "No such file"),
-        ("/bin/true", &[], "exit status: 0"),
-        ("/bin/sh", &speaks, "a length that no message has"),
+    struct Wrong<'a> {
+        program: &'static str,
+        args: &'a [&'static str],
+        why: &'static str,
+    }
+    for Wrong { program, args, why } in [
+        Wrong {
+            program: "/nonexistent/host",
+            args: &[],
+            why: "No such file",
+        },
+        Wrong {
+            program: "/bin/true",
+            args: &[],
+            why: "exit status: 0",
+        },
+        Wrong {
+            program: "/bin/sh",
+            args: &speaks,
+            why: "a length that no message has",
+        },
     ] {
         let wrong = Component {
             process: Some(Process {
@@ -457,7 +465,11 @@ const WILD: (u32, u32) = (4, 45);
 #[test]
 fn a_wild_fault_below_a_nested_call_is_repeated_there_wherever_the_two_run() {
     let desks = |name: &str| format!("test:desk/desks@0.1.0#{name}");
-    for (caller, policy) in [(false, plain()), (true, plain()), (true, policies()[1])] {
+    for (caller, policy) in [
+        (false, plain()),
+        (true, plain()),
+        (true, fixture::lazy_policies()[1]),
+    ] {
         let mut host = Host::new(true).expect("the pad works");
         let long = |component: Component| Component {
             call_limit: Duration::from_secs(5),

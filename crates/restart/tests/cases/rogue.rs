@@ -102,12 +102,37 @@ fn each_rule_that_is_broken_is_an_error_of_one_call_and_objects_come_back() {
 fn what_is_within_the_rules_rings_nothing() {
     everywhere(|edge| {
         let held = thing(edge, 7);
-        for (name, args, right) in [
-            ("maybe", &[0][..], Value::Option(None)),
-            ("which", &[2], Value::Enum("three".into())),
-            ("letter", &[0xe4], Value::Char('ä')),
-            ("words", &[4, 0], Value::List(Vec::new())),
-            ("text", &[0, 0], Value::String(String::new())),
+        struct Row {
+            name: &'static str,
+            args: &'static [u32],
+            right: Value,
+        }
+        for Row { name, args, right } in [
+            Row {
+                name: "maybe",
+                args: &[0],
+                right: Value::Option(None),
+            },
+            Row {
+                name: "which",
+                args: &[2],
+                right: Value::Enum("three".into()),
+            },
+            Row {
+                name: "letter",
+                args: &[0xe4],
+                right: Value::Char('ä'),
+            },
+            Row {
+                name: "words",
+                args: &[4, 0],
+                right: Value::List(Vec::new()),
+            },
+            Row {
+                name: "text",
+                args: &[0, 0],
+                right: Value::String(String::new()),
+            },
         ] {
             assert_eq!(asked(edge, name, args), Ok(Some(right)), "{name}");
         }

@@ -33,36 +33,13 @@ fn pick(edge: &Edge) -> Option<u64> {
     found.and_then(|v| v.number())
 }
 
-fn policies() -> [Policy; 4] {
-    let plain = Policy {
-        spare: false,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    let eager = Policy {
-        eager: true,
-        ..plain
-    };
-    [plain, Policy::default(), dual, eager]
-}
-
 #[test]
 fn choices_outlive_a_crash_at_every_call_boundary() {
-    for policy in policies() {
+    for policy in fixture::policies() {
         for crash in 0..12 {
             let host = fixture::host("scheduler", policy);
             let edge = host.edge("test", "scheduler", &[]).expect("an edge");
-            let mut at = 0;
-            let mut step = || {
-                if at == crash {
-                    edge.reset().expect("it comes back");
-                }
-                at += 1;
-            };
+            let mut step = fixture::crash_before(crash, &edge);
             step();
             assert_eq!(pick(&edge), None);
             let low = thread(&edge, 30, 9, 1);

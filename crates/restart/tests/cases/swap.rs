@@ -103,16 +103,12 @@ fn plays(client: &mut Client<'_>) {
     }
 }
 
-fn tried(host: &Host, crash: i32) {
+fn tried(host: &Host, crash: usize) {
     let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
-    let mut at = 0;
+    let (mut calls, mut next) = (0, fixture::crash_at(crash, &edge));
     let mut step = || {
-        match crash - at {
-            0 => edge.reset().expect("it comes back"),
-            1 => edge.fail_once().expect("idle"),
-            _ => {}
-        }
-        at += 2;
+        next();
+        calls += 1;
     };
     let bucket = opened(&edge);
     let mut client = Client {
@@ -121,16 +117,17 @@ fn tried(host: &Host, crash: i32) {
         step: &mut step,
     };
     plays(&mut client);
-    assert_eq!(at, 2 * CALLS, "each call has a crash of its own");
+    assert_eq!(calls, CALLS, "each call has a crash of its own");
     assert_eq!(edge.stats().expect("stats").objects, 1, "the bucket alone");
 }
 
-const CALLS: i32 = 18;
+const CALLS: usize = 18;
 
 #[test]
 fn what_was_seen_outlives_a_crash_at_every_call_boundary() {
     for policy in fixture::policies() {
-        for crash in -1..2 * CALLS {
+        // And once without one.
+        for crash in 0..=2 * CALLS {
             tried(&fixture::host("keyvalue", policy), crash);
         }
     }
@@ -272,42 +269,59 @@ fn what_an_ended_object_is_replaced_by_needs_an_identity() {
     let needed = "ends the object that it is given, and sets the key that this stood for if it returns ok; it may give another s";
     assert!(told.contains(needed), "{told}");
     let two = "resource t { constructor(); } two: func(of: s) -> result<r, t>;";
-    for (body, sidecar, needed) in [
-        (
-            swap,
-            other("key = \"k\"") + &function("swap", put),
-            "gives an object of a:b/i/s for one that it ends, and nothing says how that comes back",
-        ),
-        (
-            swap,
-            other(SEEN) + &function("swap", put),
-            "a change of a key other than the one that the object which it ends stands for",
-        ),
-        (
-            swap,
-            other(&format!("{SEEN}\nkey = \"l\"")) + &function("swap", put),
-            "has no parameter l",
-        ),
-        (
-            swap,
-            right.replace(
+    struct Row {
+        body: &'static str,
+        sidecar: String,
+        needed: &'static str,
+    }
+    for Row {
+        body,
+        sidecar,
+        needed,
+    } in [
+        Row {
+            body: swap,
+            sidecar: other("key = \"k\"") + &function("swap", put),
+            needed: "gives an object of a:b/i/s for one that it ends, and nothing says how that comes back",
+        },
+        Row {
+            body: swap,
+            sidecar: other(SEEN) + &function("swap", put),
+            needed: "a change of a key other than the one that the object which it ends stands for",
+        },
+        Row {
+            body: swap,
+            sidecar: other(&format!("{SEEN}\nkey = \"l\"")) + &function("swap", put),
+            needed: "has no parameter l",
+        },
+        Row {
+            body: swap,
+            sidecar: right.replace(
                 "data = \"v\"\nwhen = \"ok\"",
                 "data = \"v\"\nwhen = \"some\"",
             ),
-            "when = \"some\" of a result of another type",
-        ),
-        (
-            swap,
-            right.replace(KEYS, &function("[method]r.set", "effect = \"none\"")),
-            "a key of an object that has none",
-        ),
-        ("all: func(of: s) -> list<s>;", other(SEEN), "more than one"),
-        (two, other(SEEN), "objects of two kinds"),
-        (
-            "turn: func(of: s) -> r;",
-            other(SEEN),
-            "gives an object of a:b/i/r for one that it ends",
-        ),
+            needed: "when = \"some\" of a result of another type",
+        },
+        Row {
+            body: swap,
+            sidecar: right.replace(KEYS, &function("[method]r.set", "effect = \"none\"")),
+            needed: "a key of an object that has none",
+        },
+        Row {
+            body: "all: func(of: s) -> list<s>;",
+            sidecar: other(SEEN),
+            needed: "more than one",
+        },
+        Row {
+            body: two,
+            sidecar: other(SEEN),
+            needed: "objects of two kinds",
+        },
+        Row {
+            body: "turn: func(of: s) -> r;",
+            sidecar: other(SEEN),
+            needed: "gives an object of a:b/i/r for one that it ends",
+        },
     ] {
         let error = generated(body, &sidecar).expect_err(needed);
         assert!(error.to_string().contains(needed), "{needed}: {error}");

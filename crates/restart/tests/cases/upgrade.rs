@@ -9,19 +9,6 @@ use crate::lock::{HOLDER, NEW, TAKE};
 
 const VERSION: &str = "steadfast:lock/locks@0.1.0#[method]lock.version";
 
-fn policies() -> [Policy; 3] {
-    let plain = Policy {
-        spare: false,
-        ..Policy::default()
-    };
-    let dual = Policy {
-        dual: true,
-        compare_every: 1,
-        ..plain
-    };
-    [plain, Policy::default(), dual]
-}
-
 /// The lock component's next version, under its name.
 fn next(policy: Policy) -> Component {
     Component {
@@ -42,7 +29,7 @@ fn holder(edge: &Edge, lock: Handle) -> Option<u64> {
 
 #[test]
 fn handles_stay_while_versions_change_under_load() {
-    for policy in policies() {
+    for policy in fixture::lazy_policies() {
         let host = fixture::host("lock", policy);
         let edge = host.edge("test", "lock", &[]).expect("an edge");
         let locks: Vec<_> = (0..16).map(|_| made(&edge, NEW, &[])).collect();
