@@ -168,7 +168,8 @@ fn replicas_with_different_numbers_of_threads_raise_no_false_alarm() {
     assert!(replicas[1..].iter().all(|(_, w)| w.spread() > wanted / 4));
 }
 
-/// Each request takes 2 ms, and does nothing but wait for the clock: what four threads take is not what one takes.
+/// Each request takes 2 ms, and does nothing but wait for the clock: what four threads take is not what one takes. Threads that other
+/// programs keep from a core show nothing, so one attempt of several counts.
 #[test]
 fn several_threads_execute_at_the_same_time() {
     let mut draws = 7;
@@ -180,16 +181,20 @@ fn several_threads_execute_at_the_same_time() {
         work: Duration::from_millis(2),
         stops: false,
     };
-    let [one, four] = [1, 4].map(|count| {
+    let took = |count| {
         let mut workers = Workers::start(count).unwrap();
         let mut store = Store::new(true, 1 << 30, true);
         let began = std::time::Instant::now();
         let replies = workers.execute(&mut store, requests.clone(), how, &mut Delta::default());
         assert_eq!(replies.unwrap().len(), 60);
         began.elapsed()
-    });
-    assert!(one >= how.work * 60, "{one:?}");
-    assert!(four < one * 4 / 5, "{four:?} of {one:?}");
+    };
+    let at_the_same_time = |_| {
+        let [one, four] = [1, 4].map(took);
+        assert!(one >= how.work * 60, "{one:?}");
+        four < one * 4 / 5
+    };
+    assert!((0..20).any(at_the_same_time));
 }
 
 /// An object that does not fit its digest stops its own request, and no other.
