@@ -226,7 +226,7 @@ struct sf_result *sf_parts_plan(struct sf_event *e, u32 nr, const u64 a[6])
 
 /* ---- the parts, in every replica ---- */
 
-static void makes(struct sf_regs *r, enum part stage, int quiet, u32 nr, u64 a, u64 b, u64 c, u64 d)
+static void makes_part(struct sf_regs *r, enum part stage, int quiet, u32 nr, u64 a, u64 b, u64 c, u64 d)
 {
 	app.parts.stage = stage;
 	app.parts.quiet = (u32)quiet;
@@ -262,7 +262,7 @@ static void ends_part(struct sf_regs *r, s64 answer)
 	app.parts.over = 1;
 }
 
-static void begins_again(struct sf_regs *r)
+static void begins_whole(struct sf_regs *r)
 {
 	registers_of(&app.parts, r);
 	r->rax = app.parts.nr;
@@ -272,7 +272,7 @@ static void begins_again(struct sf_regs *r)
 
 static void maps_memory(struct sf_regs *r, u32 stage, u64 at, u64 n, u64 flags)
 {
-	makes(r, stage, 1, NR_mmap, at, n, 3 /* PROT_READ|PROT_WRITE */, flags | 0x22 /* MAP_PRIVATE|MAP_ANONYMOUS */);
+	makes_part(r, stage, 1, NR_mmap, at, n, 3 /* PROT_READ|PROT_WRITE */, flags | 0x22 /* MAP_PRIVATE|MAP_ANONYMOUS */);
 	r->r8 = ~0ull;
 	r->r9 = 0;
 }
@@ -287,9 +287,9 @@ static void reads_part(struct sf_regs *r)
 {
 	const struct sf_parts *p = &app.parts;
 	if (p->plan & OF_PIPE)
-		makes(r, PART_READ, 0, NR_read, p->a[0], p->at, wanted_of(p), 0);
+		makes_part(r, PART_READ, 0, NR_read, p->a[0], p->at, wanted_of(p), 0);
 	else
-		makes(r, PART_READ, 1, NR_pread64, p->a[p->nr == NR_sendfile], p->at, wanted_of(p), p->place + p->moved);
+		makes_part(r, PART_READ, 1, NR_pread64, p->a[p->nr == NR_sendfile], p->at, wanted_of(p), p->place + p->moved);
 }
 
 /* A buffer of the program's own memory: it is compared, copied and run again as such. Each call that is under way has one. */
@@ -331,7 +331,7 @@ static void closes_map(struct sf_regs *r)
 	if ((p->a[2] & 7) == 3)
 		ends_part(r, (s64)p->at);
 	else
-		makes(r, PART_CLOSE, 1, NR_mprotect, p->at, sf_page_up(p->a[1]), p->a[2] & 7, 0);
+		makes_part(r, PART_CLOSE, 1, NR_mprotect, p->at, sf_page_up(p->a[1]), p->a[2] & 7, 0);
 }
 
 static void fills_map(struct sf_regs *r)
@@ -339,7 +339,8 @@ static void fills_map(struct sf_regs *r)
 	const struct sf_parts *p = &app.parts;
 	const u64 left = p->plan > p->moved ? sf_page_up(p->plan - p->moved) : 0; /* whole pages, for direct I/O */
 	if (left)
-		makes(r, PART_FILL, 1, NR_pread64, p->a[4], p->at + p->moved, left < FILL_BYTES ? left : FILL_BYTES, p->a[5] + p->moved);
+		makes_part(r, PART_FILL, 1, NR_pread64, p->a[4], p->at + p->moved, left < FILL_BYTES ? left : FILL_BYTES,
+			   p->a[5] + p->moved);
 	else
 		closes_map(r);
 }
@@ -364,7 +365,7 @@ static void goes_on_map(struct sf_regs *r, s64 ret)
 		else if (ret == 0) /* the file has become shorter */
 			closes_map(r);
 		else
-			makes(r, PART_UNMAP, 1, NR_munmap, p->at, sf_page_up(p->a[1]), 0, 0);
+			makes_part(r, PART_UNMAP, 1, NR_munmap, p->at, sf_page_up(p->a[1]), 0, 0);
 		return;
 	case PART_CLOSE: ends_part(r, sf_failed(ret) ? ret : (s64)p->at); return;
 	}
@@ -393,7 +394,7 @@ static void written_part(struct sf_regs *r, s64 ret)
 		p->rests = app.threads > 1;
 		reads_part(r);
 	} else if (!at && !(p->plan & OF_PIPE))
-		makes(r, PART_SEEK, 1, NR_lseek, p->a[p->nr == NR_sendfile], place, 0 /* SEEK_SET */, 0);
+		makes_part(r, PART_SEEK, 1, NR_lseek, p->a[p->nr == NR_sendfile], place, 0 /* SEEK_SET */, 0);
 	else
 		ends_part(r, (s64)p->moved);
 }
@@ -417,9 +418,9 @@ static void goes_on_move(struct sf_regs *r, s64 ret)
 		if (ret <= 0)
 			ends_part(r, p->moved ? (s64)p->moved : ret);
 		else if (of_pipe && p->a[3])
-			makes(r, PART_WRITE, 1, NR_pwrite64, out, p->at, p->n, p->place);
+			makes_part(r, PART_WRITE, 1, NR_pwrite64, out, p->at, p->n, p->place);
 		else
-			makes(r, PART_WRITE, of_pipe, NR_write, out, p->at, p->n, 0);
+			makes_part(r, PART_WRITE, of_pipe, NR_write, out, p->at, p->n, 0);
 		return;
 	case PART_WRITE: written_part(r, ret); return;
 	}
@@ -432,7 +433,7 @@ void sf_parts_go_on(struct sf_regs *r, s64 ret, u32 flags, const struct sf_sigin
 	struct sf_parts *p = &app.parts;
 	if (flags & SF_R_SIGNAL) {
 		if ((flags & SF_R_RESTART) && !p->moved) {
-			begins_again(r);
+			begins_whole(r);
 			return;
 		}
 		p->held = flags & (SF_R_SIGNAL | SF_R_MORE);
