@@ -40,6 +40,7 @@ const GUESTS: &[&str] = &[
     "hidden_site.c",
     "clocks.c",
     "rdtsc.c",
+    "hidden_clock.c",
     "cpuid.c",
     "rdrand.c",
     "auxv.c",

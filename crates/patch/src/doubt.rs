@@ -97,8 +97,10 @@ fn makes_sense(index: &Index<'_>, from: u64) -> bool {
 
 /// Whether an instruction may start here, as far as functions are known. A branch may skip a prefix.
 fn may_be_entered(index: &Index<'_>, target: u64) -> bool {
+    // What nobody defines lies at 0 (weak symbols), and is not called.
+    const NOWHERE: u64 = 0x1000;
     if index.view(target).is_none() {
-        return false;
+        return target < NOWHERE;
     }
     let Some(unit) = index.unit_holding(target) else {
         return !is_inert(index, target);
