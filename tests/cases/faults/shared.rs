@@ -176,7 +176,7 @@ pub(super) fn by_name() -> impl Iterator<Item = Trial> {
     })
 }
 
-/// A file that processes share stays a view in each replica. Of a leader that dies it cannot be mapped again.
+/// A file that processes share stays a view in each replica, which a leader that is made again maps once more.
 pub(super) fn in_views() -> impl Iterator<Item = Trial> {
     let at = "at=shared_views!report n=1";
     let wrong = |replica: &str| format!("replica={replica} {at} mem=[rdi] bit=5");
@@ -187,7 +187,21 @@ pub(super) fn in_views() -> impl Iterator<Item = Trial> {
         ("of_leader_of_3", 3, wrong("leader"), After::Corrected),
         ("killed_follower_of_2", 2, killed("1"), After::Corrected),
         ("killed_follower_of_3", 3, killed("2"), After::Corrected),
-        ("killed_leader_of_3", 3, killed("leader"), After::Detected),
+        ("killed_leader_of_2", 2, killed("leader"), After::Corrected),
+        ("killed_leader_of_3", 3, killed("leader"), After::Corrected),
+        // The first process's, among the calls of its turns.
+        (
+            "killed_early",
+            2,
+            "replica=leader event=92 kill=9".to_owned(),
+            After::Corrected,
+        ),
+        (
+            "killed_behind_a_vote",
+            3,
+            "replica=leader event=94 after-vote kill=9".to_owned(),
+            After::Corrected,
+        ),
     ]
     .into_iter()
     .map(|(name, replicas, flip, after)| {
