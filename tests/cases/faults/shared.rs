@@ -126,7 +126,7 @@ pub(super) fn by_name() -> impl Iterator<Item = Trial> {
     })
 }
 
-/// A file that processes share stays a view in each replica. Of a leader that dies it cannot be mapped again.
+/// A file that processes share stays a view in each replica, which a leader that is made again maps once more.
 pub(super) fn in_views() -> impl Iterator<Item = Trial> {
     let at = "at=shared_views!report n=1";
     let wrong = |replica: &str| format!("replica={replica} {at} mem=[rdi] bit=5");
@@ -137,7 +137,19 @@ pub(super) fn in_views() -> impl Iterator<Item = Trial> {
         corrected(3, "a_file_of_leader_of_3", wrong("leader")),
         corrected(2, "a_file_killed_follower_of_2", killed("1")),
         corrected(3, "a_file_killed_follower_of_3", killed("2")),
-        detected(3, "a_file_killed_leader_of_3", killed("leader")),
+        corrected(2, "a_file_killed_leader_of_2", killed("leader")),
+        corrected(3, "a_file_killed_leader_of_3", killed("leader")),
+        // The first process's, among the calls of its turns.
+        corrected(
+            2,
+            "a_file_killed_early",
+            "replica=leader event=92 kill=9".to_owned(),
+        ),
+        corrected(
+            3,
+            "a_file_killed_behind_a_vote",
+            "replica=leader event=94 after-vote kill=9".to_owned(),
+        ),
     ]
     .into_iter()
     .map(|fault| fault.trial(shares_a_file))

@@ -281,12 +281,13 @@ static void hold_domain(u64 ticket)
 #define SHM_NORESERVE 010000u
 
 /* A dead leader's files, and System V segments that the program knows by their numbers, cannot be attached in its place. */
+/* Views are mapped again as those of a process alone are: sf_shared_restore. */
 static int all_anonymous(void)
 {
 	for (u32 i = 0; i < app.segments; i++)
 		if (!app.segment[i].real || app.segment[i].dev || app.segment[i].ino)
 			return 0;
-	return !app.segments_lost && !app.map_files;
+	return !app.segments_lost;
 }
 
 /* The launcher is told whether a leader that has died can be made again. */
