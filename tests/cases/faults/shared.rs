@@ -140,15 +140,11 @@ pub(super) fn in_views() -> impl Iterator<Item = Trial> {
         corrected(2, "a_file_killed_leader_of_2", killed("leader")),
         corrected(3, "a_file_killed_leader_of_3", killed("leader")),
         // The first process's, among the calls of its turns.
-        corrected(
-            2,
-            "a_file_killed_early",
-            "replica=leader event=92 kill=9".to_owned(),
-        ),
+        corrected(2, "a_file_killed_early", "replica=leader event=92 kill=9"),
         corrected(
             3,
             "a_file_killed_behind_a_vote",
-            "replica=leader event=94 after-vote kill=9".to_owned(),
+            "replica=leader event=94 after-vote kill=9",
         ),
     ]
     .into_iter()
