@@ -93,15 +93,6 @@ static u32 type_of(u64 fd)
 	return sys2(NR_fstat, (u32)fd, &st) == 0 ? st.mode & S_IFMT : 0;
 }
 
-static int is_ready(u64 fd, u16 events)
-{
-	struct {
-		s32 fd;
-		u16 events, revents;
-	} p = { (s32)fd, events, 0 };
-	return sys3(NR_poll, &p, 1, 0) != 0;
-}
-
 /* A new process has one thread, which is in no such call. */
 void sf_parts_born(void)
 {
@@ -117,7 +108,7 @@ static s64 room_of(u64 fd, s64 flags, int nonblocking)
 	if (type != S_IFIFO && type != S_IFSOCK)
 		return (s64)(PART_BYTES | AGAIN);
 	nonblocking |= (flags & O_NONBLOCK) != 0;
-	if (nonblocking && !is_ready(fd, 4 /* POLLOUT */))
+	if (nonblocking && !sf_is_ready(fd, 4 /* POLLOUT */))
 		return -EAGAIN;
 	if (type == S_IFSOCK)
 		return (s64)(PART_BYTES | (nonblocking ? 0 : AGAIN));
@@ -184,7 +175,7 @@ static s64 plan_splice(const u64 a[6], u64 *place)
 		return r;
 	if (from_file)
 		return (r = room_of(a[2], flags, nonblocking)) < 0 ? r : least(a[4], r & ~(s64)AGAIN);
-	if (nonblocking && !is_ready(a[0], 1 /* POLLIN */))
+	if (nonblocking && !sf_is_ready(a[0], 1 /* POLLIN */))
 		return -EAGAIN;
 	return (s64)((a[4] < PART_BYTES ? a[4] : PART_BYTES) | OF_PIPE);
 }

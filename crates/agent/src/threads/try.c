@@ -142,7 +142,7 @@ static u64 room_of_stream(u64 fd)
 	return room / 8 < PIPE_PART ? PIPE_PART : room / 8 & ~(PIPE_PART - 1);
 }
 
-static int is_ready(u64 fd, u16 events)
+int sf_is_ready(u64 fd, u16 events)
 {
 	struct {
 		s32 fd;
@@ -153,7 +153,7 @@ static int is_ready(u64 fd, u16 events)
 
 static enum sf_try sends_file(u64 call[7])
 {
-	if (!is_ready(call[1], POLLOUT))
+	if (!sf_is_ready(call[1], POLLOUT))
 		return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
 	const u64 room = room_of_stream(call[1]);
 	if (call[4] <= room)
@@ -180,7 +180,7 @@ int sf_splice_waits(u32 nr, const u64 a[6], s32 *fd, u16 *events)
 		*fd = (s32)ends[k];
 		*events = k ? POLLOUT : POLLIN;
 		const int never = pipes[k] ? at_once : nonblocking(ends[k]) || (at_once && !k && is_local(ends[k]));
-		if (!never && !is_ready(ends[k], *events))
+		if (!never && !sf_is_ready(ends[k], *events))
 			return 1;
 	}
 	return 0;
