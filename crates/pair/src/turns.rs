@@ -36,12 +36,15 @@ fn numbered(from: u64, bytes: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The client's part: how many bytes, how many seconds it waits for anything, and the server's digest of them beside its own.
+/// The client's part: how many bytes, how many seconds it waits for anything, and the server's digest of them beside its own. `resting`: after
+/// a half it waits for a line before it sends on.
 pub(crate) fn put(server: &str, how: &str) -> String {
     let sent = || -> io::Result<String> {
-        let (bytes, seconds) = how.split_once(' ').unwrap_or((how, "60"));
-        let bytes: u64 = bytes.parse().map_err(io::Error::other)?;
-        let limit = Duration::from_secs(seconds.parse().map_err(io::Error::other)?);
+        let mut words = how.split(' ');
+        let mut number = |or: u64| words.next().map_or(Ok(or), str::parse);
+        let bytes = number(0).map_err(io::Error::other)?;
+        let limit = Duration::from_secs(number(LIMIT.as_secs()).map_err(io::Error::other)?);
+        let resting = words.next() == Some("resting");
         let address = server.parse().map_err(io::Error::other)?;
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
         stream.set_read_timeout(Some(limit))?;
@@ -55,6 +58,9 @@ pub(crate) fn put(server: &str, how: &str) -> String {
             at += piece.len() as u64;
             if at == bytes / 4 / PIECE * PIECE {
                 println!("a quarter");
+            }
+            if resting && at == bytes / 2 / PIECE * PIECE {
+                io::stdin().read_line(&mut String::new())?;
             }
         }
         let mut answer = [0; 8];
@@ -142,7 +148,10 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
         Switch::On => LIMIT.as_secs(),
         Switch::Off => 8,
     };
-    c.say(&format!("put {BYTES} {patience}")).map_err(bad)?;
+    // The host that joins is there a moment later than the last byte, on a busy machine.
+    let resting = if options.lost_joined { " resting" } else { "" };
+    c.say(&format!("put {BYTES} {patience}{resting}"))
+        .map_err(bad)?;
     let quarter = c.line().map_err(bad)?;
     println!("C sends {BYTES} numbered bytes: {quarter}");
     if let Some(moment) = options.lost_at {
@@ -152,6 +161,7 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
         turn(dir, &a, "b", "a").map_err(bad)?;
         lose(&mut b, &c, "steadfast-cb")?;
         println!("B's cable is pulled, and B is killed");
+        c.say("on").map_err(bad)?;
     } else {
         turn(dir, &a, "b", "a").map_err(bad)?;
         turn(dir, &b, "a", "b").map_err(bad)?;
