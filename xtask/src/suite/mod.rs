@@ -56,7 +56,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(1500);
 
 /// Cases that may fail once and pass alone, in the whole suite. More than these are not run again either: it would explain nothing.
-const FLAKY: usize = 3;
+const FLAKY: usize = 1;
 /// Lines that are told again of one failure.
 const TOLD: usize = 12;
 /// The slowest cases that are told.
