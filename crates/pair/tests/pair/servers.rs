@@ -142,6 +142,24 @@ pub(crate) fn nginx(dir: &Path, port: u16) -> Vec<String> {
     words(&format!("nginx -e /mnt/data/error -c {}", config.display()))
 }
 
+/// A script on the third host, and what it says, line by line.
+fn client(cables: &Cables, script: &str) -> (Child, impl FnMut() -> String) {
+    let mut client = Command::new("nsenter")
+        .args(["--target", &cables.nets()[2].to_string(), "--net"])
+        .args(["timeout", "60", "bash", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("bash is installed");
+    let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines();
+    let line = move || {
+        lines
+            .next()
+            .map_or_else(String::new, |line| line.expect("text"))
+    };
+    (client, line)
+}
+
 #[test]
 fn nginx_with_workers_serves_on() {
     serves("nginx", nginx);
@@ -211,19 +229,7 @@ fn a_hundred_connections_live_on_when_the_host_that_leads_is_lost() {
          for fd in ${{fds[@]}}; do ask $fd; done | sort | uniq -c | tr -s ' '; echo asked; read line\n\
          for fd in ${{fds[@]}}; do ask $fd; done | sort | uniq -c | tr -s ' '"
     );
-    let mut client = Command::new("nsenter")
-        .args(["--target", &cables.nets()[2].to_string(), "--net"])
-        .args(["timeout", "60", "bash", "-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("bash is installed");
-    let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines();
-    let mut line = || {
-        lines
-            .next()
-            .map_or_else(String::new, |line| line.expect("text"))
-    };
+    let (mut client, mut line) = client(&cables, &script);
     let first = line();
     let is_right = first.starts_with(" 100 ") && first.ends_with(" 20480");
     assert_eq!((is_right, line()), (true, "asked".into()), "{first}");
@@ -269,19 +275,7 @@ fn a_download_that_the_kernel_sends_goes_on_when_the_host_that_leads_is_lost() {
          printf 'GET /file HTTP/1.0\\r\\n\\r\\n' >&3\n\
          {{ head -c 3000000 <&3; echo asked >&9; read line; cat <&3; }} | tail -c {BYTES} | cksum"
     );
-    let mut client = Command::new("nsenter")
-        .args(["--target", &cables.nets()[2].to_string(), "--net"])
-        .args(["timeout", "60", "bash", "-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("bash is installed");
-    let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines();
-    let mut line = || {
-        lines
-            .next()
-            .map_or_else(String::new, |line| line.expect("text"))
-    };
+    let (mut client, mut line) = client(&cables, &script);
     assert_eq!(line(), "asked");
     cables.ip(2, "link set va down");
     both.a.kill().expect("a child");

@@ -82,7 +82,8 @@ const LOOKS: u32 = 12;
 /// A payload that is planted serves loops around it; more of them than this, and the program is no loop.
 const NEAR: u64 = 64;
 const SITES_MAX: usize = 32;
-const PASSED_OVER_MAX: usize = 256;
+/// Some places of a loop's body, for each payload.
+const PASSED_OVER_MAX: usize = 8 * SITES_MAX;
 /// A jump takes the place of a few instructions.
 const STEPS_ASIDE: u32 = 8;
 const INSTRUCTION_MAX: u64 = 15;
@@ -431,7 +432,9 @@ impl Supervisor<'_> {
         while run < RUNS && !self.is_late() {
             let trusted = self.alignment.trusted;
             if !self.goes_to(ahead, site) || self.stands_at(ahead) != Some(site) {
-                if run == 0 && self.alignment.passed_over.len() < PASSED_OVER_MAX {
+                // Who stands at a payload is in its loop, and who was called away may be.
+                let elsewhere = run == 0 && site != rip && !self.disturbed();
+                if elsewhere && self.alignment.passed_over.len() < PASSED_OVER_MAX {
                     self.alignment.passed_over.insert((site, rip));
                 }
                 return false;
