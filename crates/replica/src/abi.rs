@@ -39,6 +39,8 @@ pub(crate) const DOMAIN: u64 = SHARED + (1 << 35);
 pub(crate) const KEEPER: usize = 11;
 /// In the word of those who sleep: the launcher, until a replica comes to an event.
 pub(crate) const LAUNCHER_RESTS: u32 = 1 << 31;
+/// Of a result (abi.h, `SF_R_REST`): the call has moved a part, and the rest of it is the next event.
+pub(crate) const REST: u32 = 512;
 /// Room of `struct sf_traps`.
 pub(crate) const TRAPS_MAX: usize = 255;
 /// Place of rip in `struct sf_regs`.

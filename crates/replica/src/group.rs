@@ -312,7 +312,14 @@ impl Group {
 
     /// Publishes the result of a call that a leader made and did not live to tell: a number
     /// without payload, in the record that its successors read (log.c, `result_crc`).
-    pub(crate) fn publish(&self, base: u64, seq: u64, claim: &Claim, ret: i64, payload_at: u32) {
+    pub(crate) fn publish(
+        &self,
+        base: u64,
+        seq: u64,
+        claim: &Claim,
+        (ret, flags): (i64, u32),
+        payload_at: u32,
+    ) {
         let at = abi::OFF_RESULTS
             + usize::try_from(seq - base).expect("checked by log_base") * size_of::<abi::Result>();
         let words = [
@@ -321,7 +328,7 @@ impl Group {
             ret.cast_unsigned(),
             claim.state ^ claim.bytes[0],
             u64::from(payload_at) << 32,
-            u64::from(claim.nr),
+            u64::from(claim.nr) | u64::from(flags) << 32,
             0, // checksums: below
             0,
         ];

@@ -3,11 +3,19 @@
 use super::*;
 
 /// A repair while the leader waits in the middle of a call for whoever takes the bytes, or sends them: the program is told
-/// that all of them were moved.
-pub(super) fn goes_on(how: &'static str) -> Trial {
+/// that all of them were moved, and none of them twice.
+pub(super) fn goes_on(how: &'static str, killed: usize) -> Trial {
     const WHOLE: usize = 1 << 20;
-    Trial::test(format!("faults::{how}_goes_on"), move || {
-        let dir = Bench::get().case_dir(&format!("faults-{how}-goes-on"));
+    let name = format!(
+        "{how}_goes_on{}",
+        if killed == 0 {
+            "_under_another_leader"
+        } else {
+            ""
+        }
+    );
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let guest = build::guest("write_whole.c", Variant::Dynamic)?;
         let events = dir.join("events");
         let _group = some_groups();
@@ -42,7 +50,10 @@ pub(super) fn goes_on(how: &'static str) -> Trial {
             socket.write_all(&bytes[..1000])?;
         }
         thread::sleep(Duration::from_millis(100));
-        kill(Pid::from_raw(replica_pid(&events, 1)?), Signal::SIGKILL)?;
+        kill(
+            Pid::from_raw(replica_pid(&events, killed)?),
+            Signal::SIGKILL,
+        )?;
         thread::sleep(Duration::from_millis(300));
         if receives {
             socket.write_all(&bytes[1000..])?;

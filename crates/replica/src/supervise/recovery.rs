@@ -992,7 +992,7 @@ impl Supervisor<'_> {
 
     /// A leader that was killed inside a write may have written without having said so. The
     /// kernel's account of it tells: its result is published in its place, the others take it
-    /// and stop at the event after it, and nothing is written twice.
+    /// and stop at the event after it, and nothing is written twice. What was left is that event.
     fn settle_last_write(&mut self, winner: usize) {
         let seq = self.group.get64(at!(wrote_seq));
         let before = self.group.get64(at!(wrote_before));
@@ -1016,9 +1016,31 @@ impl Supervisor<'_> {
             return; // the winner has taken it, and computes on
         }
         let payload_at = self.group.payload_end(base, seq);
-        self.group
-            .publish(base, seq, &claim, moved.cast_signed(), payload_at);
+        let whole = self.bytes_to_write(winner, &claim);
+        let flags = if whole > moved { abi::REST } else { 0 };
+        let result = (moved.cast_signed(), flags);
+        self.group.publish(base, seq, &claim, result, payload_at);
         self.pass(winner, seq);
+    }
+
+    /// How many bytes a call writes that does not come back before all of them are written, by its claim; 0: it may, or nobody knows.
+    /// Of a vector that was written in part before it is too many: the rest of none is written then, to a stream.
+    fn bytes_to_write(&self, winner: usize, claim: &Claim) -> u64 {
+        const MOST: u64 = 1024; // UIO_MAXIOV
+        let [_, at, count, ..] = claim.args;
+        match i64::from(claim.nr) {
+            libc::SYS_write | libc::SYS_pwrite64 => count,
+            libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 if count <= MOST => {
+                let mut vector = vec![0; usize::try_from(16 * count).unwrap_or(0)];
+                let read = Remote::open(self.replicas[winner].pid)
+                    .and_then(|memory| memory.read(at, &mut vector));
+                let lengths = vector.chunks_exact(16).map(|one| {
+                    u64::from_le_bytes(one[8..].try_into().expect("eight of sixteen bytes"))
+                });
+                read.map_or(0, |()| lengths.fold(0, u64::saturating_add))
+            }
+            _ => 0,
+        }
     }
 
     /// A leader that was struck when the kernel had acted for it has left the answer behind: it is
@@ -1044,8 +1066,13 @@ impl Supervisor<'_> {
         if made & abi::MADE_OUT != 0 && ret >= 0 {
             return false;
         }
-        self.group
-            .publish(base, seq, &claim, ret, self.group.payload_end(base, seq));
+        self.group.publish(
+            base,
+            seq,
+            &claim,
+            (ret, 0),
+            self.group.payload_end(base, seq),
+        );
         self.pass(winner, seq);
         true
     }
