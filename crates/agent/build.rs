@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 36] = [
+const C: [&str; 37] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -27,6 +27,7 @@ const C: [&str; 36] = [
     "threads/thread",
     "threads/futex",
     "threads/try",
+    "threads/fifo",
     "calls/pidfd",
     "calls/ward",
     "calls/room",

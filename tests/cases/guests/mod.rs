@@ -302,6 +302,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_sendfile.c").args("processes", &["processes"]).replicas(&[1, 2]),
         row("threads_splice.c").replicas(&[1, 2, 3]),
         row("threads_splice.c").args("processes", &["processes"]).replicas(&[1, 2]),
+        row("threads_fifo.c").replicas(&[1, 2, 3]),
+        row("threads_vectors.c").replicas(&[1, 2, 3]),
         row("threads_signal.c"),
         row("threads_blocked.c").replicas(&[1, 2, 3]),
         row("threads_compute.c").replicas(&[1, 2, 3]),

@@ -289,7 +289,7 @@ static struct iovec {
 } rest_vector[1024]; /* UIO_MAXIOV */
 
 /* Of a call with a vector: copies what is left of it, and its length. */
-static u64 rest_of_vector(u32 nr, const u64 a[6], u64 *n)
+u64 sf_rest_of_vector(u32 nr, const u64 a[6], u64 *n)
 {
 	u64 at = a[1], done = app.done_of_call, left = 0, to = 0;
 	*n = a[2];
@@ -329,7 +329,7 @@ static int is_cut_short(u32 nr, const u64 a[6], s64 r)
 {
 	u64 n;
 	int what = moves(nr, a);
-	if (r <= 0 || what == MOVES_SOME || (u64)r >= (what == MOVES_ALL ? a[2] : rest_of_vector(nr, a, &n)))
+	if (r <= 0 || what == MOVES_SOME || (u64)r >= (what == MOVES_ALL ? a[2] : sf_rest_of_vector(nr, a, &n)))
 		return 0;
 	if (nr == NR_recvmsg && (sf_alone() /* who has digested no header */ || ends_by_itself()))
 		return 0;
@@ -340,7 +340,7 @@ static int is_cut_short(u32 nr, const u64 a[6], s64 r)
 static void leave_out_done(u32 nr, u64 call[7])
 {
 	u64 n;
-	if (moves(nr, call + 1) != MOVES_VECTOR || !rest_of_vector(nr, call + 1, &n))
+	if (moves(nr, call + 1) != MOVES_VECTOR || !sf_rest_of_vector(nr, call + 1, &n))
 		return;
 	if (nr != NR_sendmsg && nr != NR_recvmsg) {
 		call[2] = (u64)rest_vector;
@@ -394,12 +394,10 @@ static s64 whole_call(struct sf_regs *r, u32 nr, s64 ret)
 	return (s64)before + (ret > 0 ? ret : 0);
 }
 
-/* A vector that the kernel fills, as far as it fits into the log: 1, `*at` and `*n` name a shorter
- * one. */
-static int cut_vector(u64 *at, u64 *n)
+/* A vector of which no more than `room` bytes are to be moved: 1, `*at` and `*n` name a shorter one. */
+int sf_cut_vector(u64 *at, u64 *n, u64 room)
 {
 	static struct iovec v[1024];
-	u64 room = SF_READ_MAX;
 	if (*n > sizeof v / sizeof *v || sf_user_bytes(v, *at, *n * sizeof *v) < 0)
 		return 0;
 	for (u64 i = 0; i < *n; i++) {
@@ -440,7 +438,7 @@ static void cut_message(u32 nr, u64 call[7])
 	cut.at = 0;
 	if (nr == NR_recvmmsg)
 		call[3] = fitting(call[2], (u32)call[3]);
-	if (sf_user_bytes(&cut.h, call[2], sizeof cut.h) < 0 || !cut_vector(&cut.h.iov, &cut.h.iovlen))
+	if (sf_user_bytes(&cut.h, call[2], sizeof cut.h) < 0 || !sf_cut_vector(&cut.h.iov, &cut.h.iovlen, SF_READ_MAX))
 		return;
 	cut.at = call[2];
 	call[2] = (u64)&cut.h;
@@ -470,7 +468,7 @@ static void bring_less(u32 nr, u64 call[7])
 	if (nr == NR_getrandom /* which may end early as well */ && call[2] > SF_READ_MAX)
 		call[2] = SF_READ_MAX;
 	if (unlikely(nr == NR_readv || nr == NR_preadv || nr == NR_preadv2))
-		cut_vector(&call[2], &call[3]);
+		sf_cut_vector(&call[2], &call[3], SF_READ_MAX); /* what the kernel brings has to fit into the log */
 	if (unlikely(nr == NR_recvmsg || nr == NR_recvmmsg))
 		cut_message(nr, call);
 }
@@ -515,7 +513,7 @@ INLINE int is_tried(const struct sf_event *e, u32 nr, u32 waits)
 {
 	if (unlikely(app.threads > 1 && (waits || (nr == NR_futex && me.slot == 0))) && sf_threads_may_wake())
 		return 1;
-	return unlikely(waits) && sf_ipc_tries(e->seq, nr);
+	return unlikely(waits) && (sf_ipc_tries(e->seq, nr) || (app.threads && sf_fifo_waits()));
 }
 
 static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])

@@ -8,6 +8,8 @@
 /* calls.c: one system call of the program, from claim to return */
 void sf_on_syscall(struct sf_regs *);
 void sf_more_signals(struct sf_regs *);
+u64 sf_rest_of_vector(u32 nr, const u64 a[6], u64 *n);
+int sf_cut_vector(u64 *at, u64 *n, u64 room);
 s64 sf_fd_name(u64 fd, char *to, u32 room);
 void sf_leaders_file(u64 fd, char to[40]);
 void sf_mapped_by_all(void);

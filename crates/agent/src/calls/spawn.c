@@ -406,6 +406,7 @@ static void forget_parent(void)
 	app.done_of_call = 0;
 	app.pdeathsig = 0;
 	sf_shared_unheld();
+	sf_fifo_born();
 	memset(app.kept.timer, 0, sizeof app.kept.timer);
 }
 

@@ -303,6 +303,12 @@ static u64 blocks(const struct sf_thread *t)
 	return t->has_wait_mask ? t->wait_mask : t->mask;
 }
 
+/* It waits in a call, or is about to ask again whether it has to. */
+static int is_in_call(const struct sf_thread *t)
+{
+	return t->state == SF_TH_CALL || (t->state == SF_TH_READY && t->retry);
+}
+
 /* A handler comes before what a thread waits for goes on: the call ends, or is made again after it (signal(7)). */
 static void interrupt(struct sf_thread *t, int s, u64 now)
 {
@@ -315,7 +321,7 @@ static void interrupt(struct sf_thread *t, int s, u64 now)
 	} else if (t->state == SF_TH_FUTEX) {
 		r->rax = (u64)-EINTR;
 		t->deadline = 0;
-	} else if (t->state == SF_TH_CALL && (!restarts || (sf_waits[t->nr & 511] & SF_WAITS_ENDS))) {
+	} else if (is_in_call(t) && (!restarts || (sf_waits[t->nr & 511] & SF_WAITS_ENDS))) {
 		u64 to = t->nr == NR_nanosleep ? r->rsi : t->nr == NR_clock_nanosleep && !(r->rsi & 1) ? r->r10 : 0;
 		u64 left = t->deadline > now ? t->deadline - now : 0;
 		const u64 rest[2] = { left / 1000000000, left % 1000000000 };
@@ -324,6 +330,8 @@ static void interrupt(struct sf_thread *t, int s, u64 now)
 		r->rax = (u64)-EINTR;
 		r->rip = r->rcx;
 		t->deadline = 0;
+		if (t->nr == NR_open || t->nr == NR_openat)
+			sf_fifo_leave((u32)(((u64)t - (u64)sf_thread_at(0)) / SF_THREAD_BYTES));
 	}
 	if (unlikely(t->parts.stage)) {
 		sf_parts_cut(&t->parts, r, t->done_of_call);
@@ -369,11 +377,12 @@ static const struct sf_siginfo *sent(struct sf_thread *t, int s, struct sf_sigin
 /* It waits in a futex or a call: it goes on if its handler runs, or its sigtimedwait(2) has it. */
 static void rouse(struct sf_thread *t, int s)
 {
-	if (t->state != SF_TH_FUTEX && t->state != SF_TH_CALL)
+	if (t->state != SF_TH_FUTEX && !is_in_call(t))
 		return;
 	if (!(blocks(t) & BIT(s)) && app.action[s].handler > 1) {
 		interrupt(t, s, T->heard);
-		sf_thread_ready(t);
+		if (t->state != SF_TH_READY)
+			sf_thread_ready(t);
 	} else if (t->state == SF_TH_CALL && t->nr == NR_rt_sigtimedwait && (asked_for(t->regs.rdi) & BIT(s))) {
 		sf_thread_ready(t); /* its call begins again */
 	}

@@ -102,6 +102,16 @@ s64 sf_futex(const u64 a[6], u64 *deadline, int leads);
 u32 sf_futex_wake(u64 word, u32 n, u32 bitset);
 void sf_futex_leave(const struct sf_thread *);
 
+/* fifo.c: a FIFO that is opened without waiting for its other end */
+enum sf_fifo { SF_FIFO_NONE, SF_FIFO_WRITES, SF_FIFO_READS };
+enum sf_fifo sf_fifo_kind(u32 nr, const u64 call[7]);
+s64 sf_fifo_reader(u32 nr, const u64 call[7]);
+int sf_fifo_waits(void);
+void sf_fifo_number(u32 nr, u64 call[7], u64 fd);
+void sf_fifo_opened(s64 fd);
+void sf_fifo_leave(u32 index);
+void sf_fifo_born(void);
+
 /* try.c: calls of the leader that do not wait while other threads could go on */
 #define SF_WOULD_WAIT (-514)
 enum sf_try { SF_TRY_GO, SF_TRY_PARK, SF_TRY_CHECK };

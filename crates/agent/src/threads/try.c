@@ -5,19 +5,19 @@
  * what would wait is parked. Nothing has happened then: the call is made again as a new event.
  *
  *   read, accept, recv, write, send ...   poll(2) first; what is sent to a pipe or a stream moves in parts
+ *   sendto, sendmsg, sendmmsg             of a message: without waiting, and again every few milliseconds
  *   sendfile                              as a write, in parts of which the socket has room for one
  *   splice, tee                           as a read and a write; to a socket less than is asked for
  *   poll, select, epoll_wait              with no time; what they have stored is put back
  *   nanosleep, clock_nanosleep            the agent's clock
  *   connect                               without waiting; then as a write
- *   wait4, waitid, flock, fcntl, semop, msgsnd, msgrcv, sigtimedwait
+ *   open, openat of a FIFO, wait4, waitid, flock, fcntl, semop, msgsnd, msgrcv, sigtimedwait
  *                                         without waiting, and again every few milliseconds
  *   futex, on a word of several processes without waiting, and again every few milliseconds: as if woken
  *   pause, sigsuspend                     parked until a signal
  *
- * Not covered: opening a FIFO, ioctl(2) that wait, getrandom before the kernel has any, several
- * processes that take from one blocking descriptor, messages of many parts to a full pipe: these stop
- * all threads while they wait. SO_RCVTIMEO and SO_SNDTIMEO are not looked at while a thread is parked.
+ * Not covered: ioctl(2) that wait, openat2(2) of a FIFO, getrandom before the kernel has any, several processes that take from one
+ * blocking descriptor: these stop all threads while they wait. SO_RCVTIMEO and SO_SNDTIMEO are not looked at while a thread is parked.
  */
 #include "agent.h"
 #include <asm/errno.h>
@@ -32,7 +32,7 @@
 #define SPLICE_F_ALL 15u
 #define PIPE_PART 4096u /* a pipe that takes anything takes a page (pipe(7), PIPE_BUF) */
 
-enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES };
+enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES, OPENS };
 
 /* The call in progress. */
 static struct {
@@ -42,6 +42,9 @@ static struct {
 	s64 none;      /* the result that means: it would have waited */
 	s64 none_too;
 	u32 cuts, part; /* it moves at most so much, and the rest later */
+	struct {
+		u64 name, namelen, iov, iovlen, control, controllen, flags;
+	} message; /* struct msghdr, of a writev(2) */
 	u64 saved_n;
 	s64 zero[2];
 	u8 saved[16384], ops[512 * 6]; /* above SEMOPM, of struct sembuf */
@@ -88,23 +91,67 @@ static int is_pipe(u64 fd)
 	return sys2(NR_fstat, fd, st) == 0 && (st[6] & 0170000) == 0010000;
 }
 
-/* A write of much to a blocking descriptor: as much as goes at once. */
-static void in_parts(u32 nr, u64 call[7])
+/* To a pipe: as much as it takes at once if it takes anything. */
+static void page_to_pipe(u32 nr, u64 call[7])
 {
-	if ((nr != NR_write && nr != NR_sendto) || call[3] <= PIPE_PART || nonblocking(call[1]))
-		return;
-	if (socket_type(call[1]) == 1 /* SOCK_STREAM */) {
-		u64 flags = nr == NR_sendto ? call[4] : 0;
-		if (nr == NR_write)
-			call[5] = call[6] = 0;
-		call[0] = NR_sendto;
-		call[4] = flags | MSG_DONTWAIT;
-		q.none = -EAGAIN;
-		q.cuts = 1;
-	} else if (is_pipe(call[1])) {
+	if (nr == NR_writev) {
+		q.cuts = (u32)sf_cut_vector(&call[2], &call[3], PIPE_PART);
+	} else if (nr == NR_write && call[3] > PIPE_PART) {
 		call[3] = PIPE_PART;
 		q.cuts = 1;
 	}
+}
+
+/* To a socket: by the call that has a flag for not waiting. 0: there is none. */
+static int sends_at_once(u32 nr, u64 call[7])
+{
+	switch (nr) {
+	case NR_write: call[4] = call[5] = call[6] = 0; break;
+	case NR_sendto: break;
+	case NR_writev:
+		if (call[3] > 1024 /* UIO_MAXIOV */)
+			return 0; /* EINVAL; sendmsg(2) says EMSGSIZE */
+		memset(&q.message, 0, sizeof q.message);
+		q.message.iov = call[2];
+		q.message.iovlen = call[3];
+		call[2] = (u64)&q.message;
+		call[3] = MSG_DONTWAIT;
+		call[0] = NR_sendmsg;
+		return 1;
+	case NR_sendmsg: call[3] |= MSG_DONTWAIT; return 1;
+	case NR_sendmmsg: break;
+	default: return 0;
+	}
+	call[0] = nr == NR_sendmmsg ? nr : NR_sendto;
+	call[4] |= MSG_DONTWAIT;
+	return 1;
+}
+
+/* A write to a blocking descriptor that can be written to: as much as goes at once, which of little is all. A message that is not
+ * to whom the socket is connected may have to wait all the same. */
+static void in_parts(u32 nr, u64 call[7])
+{
+	const int of_one = nr == NR_write || (nr == NR_sendto && !call[5] /* no address */);
+	if ((of_one && call[3] <= PIPE_PART) || nonblocking(call[1]))
+		return;
+	const int type = socket_type(call[1]);
+	if (!type && is_pipe(call[1]))
+		return page_to_pipe(nr, call);
+	if (!type || !sends_at_once(nr, call))
+		return;
+	q.none = -EAGAIN;
+	q.cuts = type == 1 /* SOCK_STREAM */ && nr != NR_sendmmsg;
+	if (!q.cuts)
+		q.retry = sf_now() + RETRY;
+}
+
+/* How much the program has asked to be moved, without what has been moved before. */
+static u64 asked_to_move(u32 nr, const u64 a[6])
+{
+	u64 n;
+	if (nr == NR_writev || nr == NR_sendmsg)
+		return sf_rest_of_vector(nr, a, &n);
+	return a[nr == NR_sendfile ? 3 : 2];
 }
 
 static enum sf_try ready(u32 nr, u64 call[7], int sends)
@@ -126,7 +173,7 @@ static enum sf_try ready(u32 nr, u64 call[7], int sends)
 			q.none = -EAGAIN;
 			q.cuts = 1;
 		}
-		return q.cuts ? SF_TRY_CHECK : SF_TRY_GO;
+		return q.cuts || q.retry ? SF_TRY_CHECK : SF_TRY_GO;
 	}
 	return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
 }
@@ -323,6 +370,31 @@ static enum sf_try waits_for_time(u32 nr, u64 call[7])
 	return SF_TRY_GO;
 }
 
+/* A FIFO for one direction (fifo.c). */
+static enum sf_try opens(u32 nr, u64 call[7])
+{
+	s64 fd;
+	switch (app.threads ? sf_fifo_kind(nr, call) : SF_FIFO_NONE) {
+	case SF_FIFO_NONE: break;
+	case SF_FIFO_WRITES:
+		call[nr == NR_open ? 2 : 3] |= O_NONBLOCK;
+		q.undo = OPENS;
+		return retries(-ENXIO, -ENXIO);
+	case SF_FIFO_READS:
+		fd = sf_fifo_reader(nr, call);
+		if (fd == SF_WOULD_WAIT) {
+			q.retry = sf_now() + RETRY;
+			return SF_TRY_PARK;
+		}
+		if (fd < 0)
+			break; /* the kernel says why */
+		sf_fifo_number(nr, call, (u64)fd);
+		q.undo = OPENS;
+		return SF_TRY_CHECK;
+	}
+	return SF_TRY_GO;
+}
+
 /* Calls with a way of their own not to wait: it is made so, and again every few milliseconds. */
 static enum sf_try asks_again(u32 nr, u64 call[7])
 {
@@ -348,6 +420,8 @@ static enum sf_try asks_again(u32 nr, u64 call[7])
 			return SF_TRY_GO;
 		call[2]--;
 		return retries(-EAGAIN, -EACCES);
+	case NR_open:
+	case NR_openat: return opens(nr, call);
 	case NR_semop: return semaphores(call, 0);
 	case NR_semtimedop: {
 		u64 limit = call[4];
@@ -439,6 +513,8 @@ enum sf_try sf_try(u32 nr, u64 call[7])
 	case NR_waitid:
 	case NR_flock:
 	case NR_fcntl:
+	case NR_open:
+	case NR_openat:
 	case NR_semop:
 	case NR_semtimedop:
 	case NR_msgsnd:
@@ -453,7 +529,7 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 	u64 from = 0;
 	u32 info;
 	int none = r == q.none || r == q.none_too;
-	q.part = q.cuts && r > 0 && (u64)r < a[nr == NR_sendfile ? 3 : 2];
+	q.part = q.cuts && r > 0 && (u64)r < asked_to_move(nr, a);
 	switch (q.undo) {
 	case POLLS:
 		if (none)
@@ -472,6 +548,7 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 			put_back(a[2], 28, &from);
 		break;
 	case WAKES: r = r == -ETIMEDOUT ? 0 : r; break;
+	case OPENS: sf_fifo_opened(r); break;
 	case NOTHING: break;
 	}
 	if (!none)
