@@ -3,6 +3,7 @@
 //! A child that a process of the program kills ends, and so does one whose proxy is killed (crates/agent, ward.c).
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use crate::check::{
 };
 use crate::run::{Invocation, Ran};
 use crate::trial::Trial;
+use crate::user::{AS_USER, reachable};
 
 const LIMIT: Duration = Duration::from_secs(40);
 const GRACE: Duration = Duration::from_secs(5);
@@ -52,11 +54,29 @@ fn number(dir: &Path) -> Result<i32, String> {
     }
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Caller {
+    Own,
+    /// Who cannot choose the number of a process.
+    OrdinaryUser,
+}
+
 /// Runs the parent, and kills its child's leader, or who has its number, so many times.
-fn struck(replicas: u8, times: usize, dir: &Path) -> Result<(Ran, String, Ran), String> {
+fn struck(
+    caller: Caller,
+    replicas: u8,
+    times: usize,
+    dir: &Path,
+) -> Result<(Ran, String, Ran), String> {
     let [said, go] = ["number", "go"].map(|name| dir.join(name));
     let touch = || fs::write(&go, "").map_err(|error| error.to_string());
     let mut invocation = shell(&format!("cd {}; {CHILD} $$; echo $?", dir.display()));
+    let is_other = caller == Caller::OrdinaryUser && geteuid().is_root();
+    if is_other {
+        invocation.wrapper = AS_USER.map(str::to_owned).to_vec();
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
+            .map_err(|error| error.to_string())?;
+    }
     touch()?;
     let bare = invocation.run(dir, LIMIT)?;
     for file in [&said, &go] {
@@ -64,16 +84,16 @@ fn struck(replicas: u8, times: usize, dir: &Path) -> Result<(Ran, String, Ran), 
     }
     let events = dir.join("events");
     invocation.protector = protector(replicas, &events, &["--quiet"]);
+    if is_other {
+        invocation.protector[0] = reachable(Bench::get().binary())?.display().to_string();
+    }
     let _group = one_group();
     let run = invocation.start(dir).map_err(|error| error.to_string())?;
     let child = number(dir)?;
-    let is_kept = geteuid().is_root();
-    if is_kept {
-        await_keeper(child, others_of(replicas), LIMIT)?;
-    }
+    await_keeper(child, others_of(replicas), LIMIT)?;
     for strike in 0..times {
         kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
-        if is_kept && strike == 0 {
+        if strike == 0 {
             await_repairs(&events, 1, LIMIT)?;
         }
     }
@@ -84,18 +104,17 @@ fn struck(replicas: u8, times: usize, dir: &Path) -> Result<(Ran, String, Ran), 
     Ok((bare, invocation.shell_line(), ran))
 }
 
-/// An ordinary user cannot choose the number of a process: the child ends as bare.
-fn goes_on(replicas: u8) -> Result<(), String> {
-    let dir = Bench::get().case_dir(&format!("awaited-{replicas}"));
-    let (bare, line, ran) = struck(replicas, 1, &dir)?;
+fn goes_on(name: &str, caller: Caller, replicas: u8) -> Result<(), String> {
+    let dir = Bench::get().case_dir(name);
+    let (bare, line, ran) = struck(caller, replicas, 1, &dir)?;
     let report = Log::read(&dir.join("events"))?.report;
-    let right = if geteuid().is_root() {
-        output_difference(&bare, &ran).is_none() && report.recoveries == 1
-    } else {
-        ran.stdout == b"137\n"
-    };
-    if !right {
-        return Err(format!("{report:?}\n{}  run:    {line}", last_lines(&ran)));
+    let difference = output_difference(&bare, &ran);
+    if difference.is_some() || report.recoveries != 1 {
+        let why = difference.unwrap_or_default();
+        return Err(format!(
+            "{why}\n{report:?}\n{}  run:    {line}",
+            last_lines(&ran)
+        ));
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -103,8 +122,7 @@ fn goes_on(replicas: u8) -> Result<(), String> {
 
 fn ends_when_killed_again() -> Result<(), String> {
     let dir = Bench::get().case_dir("awaited-again");
-    let times = if geteuid().is_root() { 2 } else { 1 };
-    let (_, line, ran) = struck(2, times, &dir)?;
+    let (_, line, ran) = struck(Caller::Own, 2, 2, &dir)?;
     if ran.stdout != b"137\n" {
         return Err(format!("{}  run:    {line}", last_lines(&ran)));
     }
@@ -171,13 +189,24 @@ pub(crate) fn trials() -> Vec<Trial> {
             case().map_err(Failed::from)
         })
     };
-    vec![
-        trial("killed_leader_of_2", || goes_on(2)),
-        trial("killed_leader_of_3", || goes_on(3)),
-        trial("killed_again", ends_when_killed_again),
+    let mut all = vec![
+        trial("killed_leader_of_2", || {
+            goes_on("awaited-2", Caller::Own, 2)
+        }),
+        trial("killed_leader_of_3", || {
+            goes_on("awaited-3", Caller::Own, 3)
+        }),
+        trial("killed_leader_of_an_ordinary_user", || {
+            goes_on("awaited-user", Caller::OrdinaryUser, 2)
+        }),
         trial("killed_by_its_parent", ends_by_its_parents_will),
         trial("killed_as_soon_as_made_of_1", || ends_as_soon_as_made(1)),
         trial("killed_as_soon_as_made_of_2", || ends_as_soon_as_made(2)),
         trial("killed_as_soon_as_made_of_3", || ends_as_soon_as_made(3)),
-    ]
+    ];
+    // No process has the number of an ordinary user's child that was made again.
+    if geteuid().is_root() {
+        all.push(trial("killed_again", ends_when_killed_again));
+    }
+    all
 }

@@ -15,7 +15,7 @@ use crate::bench::{Bench, one_group};
 use crate::check::{Log, last_lines, output_difference, protector};
 use crate::run::{Invocation, Ran};
 use crate::trial::Trial;
-use crate::user::reachable;
+use crate::user::{AS_USER, reachable};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
@@ -81,14 +81,7 @@ impl Case {
         };
         let mut binary = None;
         if self.as_user && Uid::effective().is_root() {
-            invocation.wrapper = [
-                "/usr/bin/setpriv",
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-            ]
-            .map(str::to_owned)
-            .to_vec();
+            invocation.wrapper = AS_USER.map(str::to_owned).to_vec();
             binary = Some(reachable(Bench::get().binary())?);
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))
                 .map_err(|error| error.to_string())?;

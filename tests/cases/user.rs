@@ -91,6 +91,14 @@ const PROGRAMS: &[&str] = &[
     "id",
 ];
 
+/// What root runs a command by, to have it run by [`USER`].
+pub(crate) const AS_USER: [&str; 4] = [
+    "/usr/bin/setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+];
+
 /// Copies of binaries that belong to nobody in particular, in a folder that everybody may enter.
 pub(crate) fn reachable(path: &Path) -> Result<PathBuf, String> {
     let folder = Bench::get().shared_folder()?;
@@ -116,14 +124,7 @@ fn as_user(mut case: Case, turn: usize, copy: bool) -> Result<Case, String> {
     }
     if Uid::effective().is_root() {
         case.user = Some(USER);
-        case.invocation.wrapper = [
-            "/usr/bin/setpriv",
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-        ]
-        .map(str::to_owned)
-        .to_vec();
+        case.invocation.wrapper = AS_USER.map(str::to_owned).to_vec();
         if copy {
             case.invocation.program = reachable(&case.invocation.program)?;
         }
@@ -137,13 +138,8 @@ fn few_processes() -> Trial {
         let binary = reachable(Bench::get().binary())?;
         for most in 1..=8 {
             let mut command = if Uid::effective().is_root() {
-                let mut command = Command::new("/usr/bin/setpriv");
-                command.args([
-                    "--reuid=65534",
-                    "--regid=65534",
-                    "--clear-groups",
-                    "/usr/bin/prlimit",
-                ]);
+                let mut command = Command::new(AS_USER[0]);
+                command.args(&AS_USER[1..]).arg("/usr/bin/prlimit");
                 command
             } else {
                 Command::new("/usr/bin/prlimit")

@@ -263,6 +263,7 @@ pub(crate) struct Ward {
     pub(crate) proxy: i32,
     pub(crate) proxy_inv: u32,
     pub(crate) over: u32,
+    pub(crate) any_number: u32,
 }
 
 #[repr(C)]

@@ -528,7 +528,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
-	if (unlikely(me.reborn || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0) && me.slot == 0) {
+	if (unlikely(me.reborn || me.strays || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0) && me.slot == 0) {
 		if (sf_kernel_answers(nr, a, &r))
 			return r;
 		sf_kernel_translate(nr, call);

@@ -50,6 +50,7 @@ int sf_ward_may_show(u32 nr);
 void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6]);
 s64 sf_ward_answers(u32 nr, const u64 a[6], s64 ret);
 int sf_ward_parent(s64 *pid);
+u64 sf_ward_reaches(u64 pid, u64 signal);
 
 /* entropy.c: instructions and clocks whose answer differs from run to run or core to core */
 void sf_on_entropy(struct sf_regs *, u64 desc);

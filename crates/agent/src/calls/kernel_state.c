@@ -624,6 +624,8 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 	}
 	if (sf_ipc_names(nr, a))
 		a[0] = (u64)sf_ipc_own(sf_ipc_kind(nr), (s32)a[0]);
+	if (nr == NR_kill || nr == NR_rt_sigqueueinfo || nr == NR_getpgid || nr == NR_getsid)
+		a[0] = sf_ward_reaches(a[0], nr == NR_kill ? a[1] : 0);
 	if (!me.renumbered)
 		return;
 	switch (nr) {

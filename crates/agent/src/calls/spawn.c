@@ -397,7 +397,7 @@ static void forget_parent(void)
 	me.snapshot_pid = 0;
 	me.snapshot_known = me.snapshot_remade = 0;
 	me.raised = me.restarted = me.poison = me.heard = me.hear = me.seek = 0;
-	me.fresh = me.reborn = me.renumbered = 0;
+	me.fresh = me.reborn = me.renumbered = me.strays = 0;
 	me.holds = me.courteous = me.spent = 0;
 	me.together_until = 0; /* the launcher gives it a core */
 	me.ready = 0;

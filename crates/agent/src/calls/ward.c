@@ -5,6 +5,7 @@
  *                                    a child of the same number
  *                                ──► the launcher makes the leader again, under another number
  *   signals to the proxy ──► the new leader;  the new leader's end ──► the proxy's end
+ *   an ordinary user's proxy cannot have that number ──► the agent says the child's, as below
  *
  *   the parent's leader is killed ──► its children are the launcher's ──► a ward for each, to be adopted
  *                                 ──► the new leader makes a proxy for each, under another number, and says the child's
@@ -19,7 +20,8 @@
  *  3. An entry that was adopted is free again when the program has been told of the child's end, and by the agent alone.
  *
  * Not covered: stops of the new leader, which the parent does not see; its CPU time, which is the proxy's. setpgid(2) of an
- * adopted child, which is none of its parent's to the kernel.
+ * adopted child, which is none of its parent's to the kernel. Of an ordinary user's: one that leads a process group, and what
+ * other processes than the parent do by its number.
  * See clone3(2) set_tid, wait(2), rt_sigqueueinfo(2); docs/concepts/replication.md, "Children".
  */
 #include "agent.h"
@@ -39,6 +41,7 @@
 
 /* The call that was under way has the death that a handler came to know of. */
 static u8 owed[SF_WARDS_MAX];
+static s64 group_of_child; /* a process group */
 
 static s64 raw4(u64 nr, u64 a, u64 b, u64 c, u64 d)
 {
@@ -51,7 +54,8 @@ static struct sf_ward *ward_of(s32 pid)
 	for (u32 i = 0; i < SF_WARDS_MAX; i++) {
 		struct sf_ward *w = &G->ward[i];
 		u32 state = load(&w->state);
-		if ((state == SF_W_KEPT || state == SF_W_PROXY) && w->pid == pid && w->pid_inv == ~(u32)pid)
+		if ((state == SF_W_KEPT || state == SF_W_PROXY || (state == SF_W_ADOPTED && owed[i])) && w->pid == pid &&
+		    w->pid_inv == ~(u32)pid)
 			return w;
 	}
 	return NULL;
@@ -86,7 +90,7 @@ NORETURN static void be_proxy(struct sf_ward *w)
 	raw4(NR_munmap, 0, SF_BASE, 0, 0);
 	raw4(NR_munmap, SF_SHARED + SF_SHARED_BYTES, 0x7ffffffff000ull - SF_SHARED - SF_SHARED_BYTES, 0, 0);
 	if (!is_meant)
-		raw4(NR_setpgid, 0, (u64)raw4(NR_getpgid, (u64)w->pid, 0, 0, 0), 0, 0);
+		raw4(NR_setpgid, 0, (u64)group_of_child, 0, 0);
 	for (;; s = raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8)) {
 		if (load(&w->state) == SF_W_ENDED || load(&w->over))
 			end_as(w->status);
@@ -123,9 +127,19 @@ static s64 proxy(struct sf_ward *w, int of_its_number)
 	return pid;
 }
 
-/* The leader of a ward was killed: its number goes to a proxy. */
+static void is_proxied_by(struct sf_ward *w, s64 pid)
+{
+	w->proxy = (s32)pid;
+	w->proxy_inv = ~(u32)pid;
+	store(&w->state, pid > 0 ? SF_W_ADOPTED : SF_W_FAILED);
+}
+
+/* The leader of a ward was killed: its number goes to a proxy, if it may. */
 static void leave_proxy(struct sf_ward *w)
 {
+	me.strays |= w->any_number;
+	if (w->any_number)
+		return is_proxied_by(w, proxy(w, 0));
 	store(&w->state, proxy(w, 1) == w->pid ? SF_W_PROXY : SF_W_FAILED);
 }
 
@@ -141,12 +155,11 @@ s64 sf_wards_adopt(void)
 		struct sf_ward *w = &G->ward[n];
 		if (load(&w->state) != SF_W_ADOPT)
 			continue;
+		group_of_child = raw4(NR_getpgid, (u64)w->pid, 0, 0, 0);
 		pid = w->leader == w->pid ? -1 : proxy(w, 1);
 		if (pid < 0)
 			pid = proxy(w, 0);
-		w->proxy = (s32)pid;
-		w->proxy_inv = ~(u32)pid;
-		store(&w->state, SF_W_ADOPTED);
+		is_proxied_by(w, pid);
 	}
 	raw4(NR_rt_sigprocmask, 2, (u64)&old, 0, 8);
 	return pid < 0 ? pid : 0;
@@ -178,6 +191,16 @@ static u64 as_child_ward(u64 pid)
 	return w ? (u64)w->proxy : pid;
 }
 
+/* Whom a signal reaches that the program sends to a number: to a child that has another by now, its death is the proxy's. */
+u64 sf_ward_reaches(u64 pid, u64 signal)
+{
+	const struct sf_ward *w = (s32)pid > 1 ? adopted((s32)pid, 0) : NULL;
+	const s32 leader = w ? w->leader : 0;
+	if (leader <= 1 || leader == w->pid || w->leader_inv != ~(u32)leader)
+		return pid;
+	return (u64)(signal == SIGKILL ? w->proxy : leader);
+}
+
 /* A child's end that the program is told of; by its proxy's number. The other number is the answer. */
 static s32 said(s32 pid, int for_good)
 {
@@ -197,18 +220,24 @@ static s32 said(s32 pid, int for_good)
 
 /* ---- the parent ---- */
 
-/* It has died by SIGKILL: nobody hears of that. A handler may come to know of it at any time, and once is enough. */
-static void died(struct sf_ward *w)
+/* It has died by SIGKILL: nobody hears of that. A handler may come to know of it at any time, and once is enough. 0: all hear of it,
+ * since a process group goes by its number. */
+static int died(struct sf_ward *w)
 {
 	const u64 all = ~0ull;
 	u64 old = 0;
 	sys4(NR_rt_sigprocmask, 0, &all, &old, 8);
+	group_of_child = sys1(NR_getpgid, w->pid);
+	if (w->any_number && group_of_child == w->pid)
+		store(&w->state, SF_W_FREE);
 	if (w->state == SF_W_KEPT) {
 		if (sys4(NR_wait4, w->pid, 0, WNOHANG, 0) != w->pid)
 			owed[w - G->ward] = me.interruptible != 0;
 		leave_proxy(w);
 	}
+	const int unknown = w->state != SF_W_FREE;
 	sys4(NR_rt_sigprocmask, 2, &old, 0, 8);
+	return unknown;
 }
 
 /* The launcher has seen that the leader of a ward is gone, whose parent may hear of it late. */
@@ -232,9 +261,8 @@ int sf_ward_takes(struct sf_siginfo *i)
 	struct sf_ward *w;
 	struct sf_siginfo other = { 0 };
 	if (i->signo != SIGCHLD || i->code != CLD_KILLED || (s32)i->words[1] != SIGKILL || !(w = ward_of((s32)i->words[0])) ||
-	    w->state != SF_W_KEPT)
+	    w->state != SF_W_KEPT || !died(w))
 		return 0;
-	died(w);
 	if (sf_sys(NR_waitid, P_ALL, 0, (u64)&other, ANY_CHANGE, 0, 0) < 0 || !other.signo)
 		return 1;
 	*i = other;
@@ -272,10 +300,8 @@ static int hides(s32 pid, int by_kill, int for_good)
 	struct sf_ward *w = ward_of(pid);
 	if (!w)
 		return 0;
-	if (by_kill && w->state == SF_W_KEPT) {
-		died(w);
+	if (by_kill && w->state == SF_W_KEPT && died(w))
 		return 1;
-	}
 	if (by_kill && owed[w - G->ward]) {
 		owed[w - G->ward] = 0;
 		return 1;

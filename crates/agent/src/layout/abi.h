@@ -181,6 +181,7 @@ struct sf_ward {
 	int32_t proxy; /* of one that was adopted: the proxy's number, and whether `status` says how it is to end */
 	uint32_t proxy_inv;
 	uint32_t over;
+	uint32_t any_number; /* an ordinary user's: the proxy cannot have the child's */
 };
 
 enum sf_cmd {

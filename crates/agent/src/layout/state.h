@@ -240,6 +240,7 @@ struct sf_me {
 	u32 fresh;      /* a leader made anew: what the kernel held for the program is gone */
 	u32 reborn;     /* ... for good: its timers have other numbers */
 	u32 renumbered; /* ... and so has the process */
+	u32 strays;     /* a child of this leader's has another number than the program knows (ward.c) */
 	u32 tsc_traps; /* rdtsc and cpuid fault: something was mapped that nobody could patch */
 	u64 together_until; /* event at which it leaves the core where all replicas stand for a while, or 0 (memory.c) */
 	u32 stepping;

@@ -6,7 +6,8 @@
 //!   its new leader ends  ──► so does the proxy, as its parent then sees
 //! ```
 //!
-//! Only where a process may choose its number (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN): the proxy needs that of the leader.
+//! An ordinary user's proxy cannot have that number (it takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN). The parent's agent says it then,
+//! as below, and a child that leads a process group ends as bare.
 //!
 //! The other way round, of a parent that was made again:
 //!
@@ -42,7 +43,7 @@ pub(crate) struct Ward {
     /// The leader's number, and the proxy's afterwards if that is no other leader's.
     pid: i32,
     at: usize,
-    /// This process is the child's parent, and has seen its end.
+    /// This process is the parent of the child's leader, and sees its end.
     adopted: AtomicBool,
     over: AtomicBool,
     /// Since when the proxy has been made, or has been to end.
@@ -100,6 +101,7 @@ impl Ward {
         this.group.set32(of!(this, pid), number);
         this.group.set32(of!(this, pid_inv), !number);
         this.group.set32(of!(this, over), 0);
+        this.group.set32(of!(this, any_number), 0);
         this.is_proxied_by(0);
         this.lead(0);
         Some(this)
@@ -108,6 +110,9 @@ impl Ward {
     /// A child whose leader has a keeper. Its parent may have died meanwhile.
     fn keep(group: Arc<Group>, parent: i32, pid: i32) -> Option<Self> {
         let this = Self::claim(group, parent, pid)?;
+        let may_choose = has_sys_admin(&parent.to_string());
+        this.group
+            .set32(of!(this, any_number), (!may_choose).into());
         this.group.set32(of!(this, state), ward::KEPT);
         if procfs::parent(pid) == Some(parent) {
             return Some(this);
@@ -291,11 +296,10 @@ fn status(how: child::Change) -> u32 {
 }
 
 impl Supervisor<'_> {
-    /// The group whose leader has this one's leader as a child, where that can have a proxy.
+    /// The group whose leader has this one's leader as a child.
     fn parents_group(&self) -> Option<(i32, Arc<Group>)> {
         let parent = procfs::parent(self.replicas[0].pid)?;
-        let group = self.hearing.tree.led_by_process(parent)?;
-        has_sys_admin(&parent.to_string()).then_some((parent, group))
+        Some((parent, self.hearing.tree.led_by_process(parent)?))
     }
 
     /// Whether the parent of this child, which is not this process, can have a proxy for it.
@@ -345,7 +349,10 @@ impl Supervisor<'_> {
             match ward.state() {
                 _ if is_ours || ward.is_adopted() => return,
                 ward::KEPT => child::kill(parent, NUDGE),
-                ward::PROXY => {
+                ward::PROXY | ward::ADOPTED => {
+                    if ward.state() == ward::ADOPTED {
+                        ward.adopted.store(true, Ordering::SeqCst);
+                    }
                     says_parent(&self.group, &ward.group, parent);
                     return self.child_changed(pid, child::Change::Signaled(libc::SIGKILL));
                 }
