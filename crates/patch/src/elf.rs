@@ -78,7 +78,7 @@ pub fn module(file: &[u8], load_bias: u64) -> Result<Module<'_>, NotElf> {
             addr: reader.at(segment.p_vaddr(reader.endian)),
             bytes,
         };
-        match segment.p_flags(reader.endian).contains(elf::PF_X) {
+        match segment.p_flags(reader.endian) & elf::PF_X != 0 {
             true => module.code.push(view),
             false => module.data.push(view),
         }
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
         let code = elf
             .elf_program_headers()
             .iter()
-            .filter(|s| s.p_type(endian) == elf::PT_LOAD && s.p_flags(endian).contains(elf::PF_X))
+            .filter(|s| s.p_type(endian) == elf::PT_LOAD && s.p_flags(endian) & elf::PF_X != 0)
             .map(|s| {
                 let start = s.p_vaddr(endian).wrapping_add(bias);
                 start..start.saturating_add(s.p_filesz(endian))
@@ -237,7 +237,8 @@ impl<'a> Reader<'a> {
         sections
             .filter_map(|section| {
                 let flags = section.sh_flags(self.endian);
-                let data = flags.contains(elf::SHF_ALLOC) && !flags.contains(elf::SHF_EXECINSTR);
+                let has = |flag: u32| flags & u64::from(flag) != 0;
+                let data = has(elf::SHF_ALLOC) && !has(elf::SHF_EXECINSTR);
                 let start = self.at(section.sh_addr(self.endian));
                 let range = start..start.saturating_add(section.sh_size(self.endian));
                 (data && !range.is_empty() && self.is_code(start)).then_some(range)

@@ -1199,7 +1199,7 @@ mod tests {
         let parsed = object::File::parse(&*file).unwrap();
         let code = parsed
             .segments()
-            .find(|segment| matches!(segment.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags.0 & 1 != 0))
+            .find(|segment| matches!(segment.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags & object::elf::PF_X != 0))
             .unwrap();
         let (offset, len) = code.file_range();
         (
