@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_wrong_page_comes_from_an_older_copy_that_has_it_and_is_listed_where_none_has() {
-        let dir = format!("steadfast-pair-verify-{}", std::process::id());
+        let dir = format!("verify-{}", std::process::id());
         let dir = std::env::temp_dir().join(dir);
         let [data, old, at] = ["data", "old", "ledger"].map(|name| dir.join(name));
         for one in [&data, &old] {

@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn one_of_two_sites_goes_on_however_often_they_ask() {
-        let dir = std::env::temp_dir().join(format!("steadfast-witness-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("witness-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         let witness = Witness::Directory(dir.clone());
         // Two sites of equal process numbers, at once.

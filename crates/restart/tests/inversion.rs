@@ -143,7 +143,7 @@ fn an_ordinary_user_is_refused_by_name() {
     }
     let own = std::env::current_exe().expect("procfs");
     // Where nobody may look into the folder of this program.
-    let copy = std::env::temp_dir().join(format!("steadfast-inversion-{}", std::process::id()));
+    let copy = std::env::temp_dir().join(format!("inversion-{}", std::process::id()));
     std::fs::copy(&own, &copy).expect("room for a copy");
     let nobody = Command::new(&copy)
         .args(["--exact", "nobody_is_refused", "--ignored"])

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn scratch(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("steadfast-ledger-{}-{name}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("ledger-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("a directory");
     dir

@@ -37,9 +37,9 @@ pub(crate) struct Site {
     pub(crate) command: Vec<String>,
 }
 
+/// A folder of a case. It has not the product's name, by which tests/cases/left.rs looks for what a run has forgotten.
 pub(crate) fn seed(name: &str) -> PathBuf {
-    let dir =
-        std::env::temp_dir().join(format!("steadfast-pair-test-{}-{name}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("pair-test-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("a directory");
     dir
