@@ -47,5 +47,9 @@ int main(int argc, char **argv) {
     for (unsigned long i = 0; i < n; i++)
         sum = sum * 31 + t[i];
     printf("%lx\n", sum);
+    fflush(stdout);
+    /* Who was repaired in between goes on in code that a repair has not harmed. */
+    for (int i = 0; i < 20; i++)
+        getppid();
     return 0;
 }

@@ -26,6 +26,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A child that says its number, waits until there is a file, and asks who its parent is.
 const CHILD: &str = "perl -e '$|=1; open F, \">\", \"number\"; print F $$; close F; \
     select(undef, undef, undef, 0.05) until -e \"go\"; print getppid == $ARGV[0] ? \"same\\n\" : \"another\\n\"; exit 3'";
+/// A copy of its parent, which loads a library by the descriptors of its leader, whoever that is by then.
+const COPY: &str = "perl -e '$|=1; if (fork) { wait; print $? >> 8, \"\\n\"; exit } $0 = \"copy\"; open F, \">\", \"number\"; print F $$; close F; \
+    select(undef, undef, undef, 0.05) until -e \"go\"; require POSIX; print POSIX::floor(2.5), \"\\n\"; exit 4'";
 /// A parent that kills its child. The shell says "Killed" or not, bare too, by whether it hears of the end before it waits.
 const KILLS: &str =
     "exec 2>/dev/null; perl -e 'sleep 1 for 1..30' & sleep 1.5; kill -9 $!; wait $!; echo $?";
@@ -63,6 +66,7 @@ enum Caller {
 
 /// Runs the parent, and kills its child's leader, or who has its number, so many times.
 fn struck(
+    script: &str,
     caller: Caller,
     replicas: u8,
     times: usize,
@@ -70,7 +74,7 @@ fn struck(
 ) -> Result<(Ran, String, Ran), String> {
     let [said, go] = ["number", "go"].map(|name| dir.join(name));
     let touch = || fs::write(&go, "").map_err(|error| error.to_string());
-    let mut invocation = shell(&format!("cd {}; {CHILD} $$; echo $?", dir.display()));
+    let mut invocation = shell(&format!("cd {}; {script} $$; echo $?", dir.display()));
     let is_other = caller == Caller::OrdinaryUser && geteuid().is_root();
     if is_other {
         invocation.wrapper = AS_USER.map(str::to_owned).to_vec();
@@ -104,9 +108,9 @@ fn struck(
     Ok((bare, invocation.shell_line(), ran))
 }
 
-fn goes_on(name: &str, caller: Caller, replicas: u8) -> Result<(), String> {
+fn goes_on(name: &str, script: &str, caller: Caller, replicas: u8) -> Result<(), String> {
     let dir = Bench::get().case_dir(name);
-    let (bare, line, ran) = struck(caller, replicas, 1, &dir)?;
+    let (bare, line, ran) = struck(script, caller, replicas, 1, &dir)?;
     let report = Log::read(&dir.join("events"))?.report;
     let difference = output_difference(&bare, &ran);
     if difference.is_some() || report.recoveries != 1 {
@@ -122,7 +126,7 @@ fn goes_on(name: &str, caller: Caller, replicas: u8) -> Result<(), String> {
 
 fn ends_when_killed_again() -> Result<(), String> {
     let dir = Bench::get().case_dir("awaited-again");
-    let (_, line, ran) = struck(Caller::Own, 2, 2, &dir)?;
+    let (_, line, ran) = struck(CHILD, Caller::Own, 2, 2, &dir)?;
     if ran.stdout != b"137\n" {
         return Err(format!("{}  run:    {line}", last_lines(&ran)));
     }
@@ -191,13 +195,19 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     let mut all = vec![
         trial("killed_leader_of_2", || {
-            goes_on("awaited-2", Caller::Own, 2)
+            goes_on("awaited-2", CHILD, Caller::Own, 2)
         }),
         trial("killed_leader_of_3", || {
-            goes_on("awaited-3", Caller::Own, 3)
+            goes_on("awaited-3", CHILD, Caller::Own, 3)
+        }),
+        trial("killed_leader_of_a_copy_of_2", || {
+            goes_on("awaited-copy-2", COPY, Caller::OrdinaryUser, 2)
+        }),
+        trial("killed_leader_of_a_copy_of_3", || {
+            goes_on("awaited-copy-3", COPY, Caller::Own, 3)
         }),
         trial("killed_leader_of_an_ordinary_user", || {
-            goes_on("awaited-user", Caller::OrdinaryUser, 2)
+            goes_on("awaited-user", CHILD, Caller::OrdinaryUser, 2)
         }),
         trial("killed_by_its_parent", ends_by_its_parents_will),
         trial("killed_as_soon_as_made_of_1", || ends_as_soon_as_made(1)),

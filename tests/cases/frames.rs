@@ -110,12 +110,31 @@ fn keeper_then_leader_of(replicas: usize, run: &Running, dir: &Path) -> Result<(
         pid if pid == old => Err("no other keeper was made".to_owned()),
         _ => Ok(()),
     })?;
+    leader_killed(leader, &events)
+}
+
+fn leader_killed(leader: i32, events: &Path) -> Result<(), String> {
     kill(Pid::from_raw(leader), Signal::SIGKILL).map_err(|error| format!("leader: {error}"))?;
     // What is written before the old leader is gone it may still take with it.
-    until(|| match fs::read_to_string(&events) {
+    until(|| match fs::read_to_string(events) {
         Ok(text) if text.contains("\"recovery\"") => Ok(()),
         _ => Err("nothing was repaired".to_owned()),
     })
+}
+
+/// The leader is killed; the one that is made again has a wrong bit, and nothing of files to go back to.
+fn leader_after_leader(run: &Running, dir: &Path) -> Result<(), String> {
+    let events = dir.join("events");
+    let known: Vec<i32> = (0..).map_while(|r| replica_pid(&events, r).ok()).collect();
+    leader_killed(known[0], &events)?;
+    // It has the number of the last one, where that may be chosen.
+    let is_struck = |pid: &i32| !known[1..].contains(pid) && flip(*pid).is_ok();
+    until(
+        || match children(run.supervisor()).iter().find(|pid| is_struck(pid)) {
+            Some(_) => Ok(()),
+            None => Err("there is no other leader".to_owned()),
+        },
+    )
 }
 
 /// Frames of a process by address, as far as it may be known to have them: in memory that the kernel shows, and that is not
@@ -408,6 +427,30 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         no_room_for_a_copy(),
         killed_at_the_end(),
+        trial(
+            "leader_made_again_of_2",
+            2,
+            &[],
+            false,
+            leader_after_leader,
+            right(),
+        ),
+        trial(
+            "leader_made_again_with_a_file_of_2",
+            2,
+            &[],
+            true,
+            leader_after_leader,
+            right(),
+        ),
+        trial(
+            "leader_made_again_with_a_file_of_3",
+            3,
+            &[],
+            true,
+            leader_after_leader,
+            right(),
+        ),
         trial("keeper_killed", 2, &[], false, keeper_then_leader, right()),
         trial(
             "keeper_of_3_killed",

@@ -449,6 +449,8 @@ pub(crate) const SEGMENT_HELD: u64 = 1 << 62;
 pub(crate) const SEGMENT_SUM: i64 = 1 << 40;
 /// What a process shares with others has no name (abi.h, `SF_D_ANONYMOUS`).
 pub(crate) const DOMAIN_ANONYMOUS: u32 = 1;
+/// ... and nobody knows all of it.
+pub(crate) const DOMAIN_LOST: u32 = 3;
 /// An answer: the file that is held has no name any more.
 pub(crate) const SEGMENT_NAMELESS: i64 = 2;
 pub(crate) const SEGMENT_OWN: i64 = 3;

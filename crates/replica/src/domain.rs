@@ -5,17 +5,20 @@
 //!   a dead follower      ──► its turn is ended, or awaited ──► the leader copies itself
 //!                        ──► the copy attaches the segments of its own index in place of the leader's
 //!   a dead leader        ──► a follower ends its turn ──► the keeper copies itself ──► memory is the follower's
-//!                        ──► the copy attaches the segments of the leaders
+//!                        ──► the copy attaches the segments of the leaders, and maps their files
 //! ```
 //!
 //! A segment of index `r` is found by what other processes map: where their leader has the memory that this leader has, their
-//! replica `r` has what this replica `r` had. If no other process has it, nothing is left of it, and it is made anew.
+//! replica `r` has what this replica `r` had. If no other process has it, nothing is left of it, and it is made anew. Files are found
+//! by their copies (segments.rs).
 //!
 //! Invariant: segments are copied only between replicas that hold the same ticket, or where no other process has them.
 //!
-//! Not covered: a leader that has died, where what it shares is no anonymous memory, or while followers took their turns.
+//! Not covered: a leader that has died while followers took their turns, or with a System V segment of the program's that no other
+//! process has attached: its number is not known here.
 
 use std::io;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -25,6 +28,7 @@ use steadfast_sys::shared::Shared;
 
 use crate::abi::{self, cmd, phase};
 use crate::group::at;
+use crate::segments::{self, Way};
 use crate::supervise::recovery::{ANSWER, CALLED, Standing};
 use crate::supervise::{LEAVES, Supervisor};
 use crate::transplant;
@@ -34,12 +38,37 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Replicas of a process come to a mapping one after the other, within this.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A segment's part that a new follower is to map.
+/// A segment's part that a new replica is to map.
 struct Part {
     map: Mapping,
-    number: i32,
-    /// Nobody else maps it: its bytes are the leader's.
-    made: Option<Shared>,
+    from: From,
+}
+
+enum From {
+    Number(i32),
+    File(PathBuf),
+    /// Nobody else maps it: its bytes are the donor's.
+    Made(Shared),
+}
+
+impl Part {
+    fn place(&self) -> Option<segments::Place<'_>> {
+        let map = &self.map;
+        let (offset, way) = match &self.from {
+            From::Number(number) => (map.offset, Way::Number(*number)),
+            From::File(path) => (map.offset, Way::Path(path)),
+            From::Made(made) => (0, Way::Number(made.id()?)),
+        };
+        Some(segments::Place {
+            at: map.range.start,
+            bytes: map.range.end - map.range.start,
+            offset,
+            rights: u64::from(map.readable)
+                | u64::from(map.writable) << 1
+                | u64::from(map.executable) << 2,
+            way,
+        })
+    }
 }
 
 impl Supervisor<'_> {
@@ -142,21 +171,10 @@ impl Supervisor<'_> {
         let Some(parts) = self.parts(r, donor)? else {
             return Ok(false);
         };
-        let mut words = vec![parts.len() as u64];
-        for part in &parts {
-            let map = &part.map;
-            let rights = u64::from(map.readable)
-                | u64::from(map.writable) << 1
-                | u64::from(map.executable) << 2;
-            let bytes = map.range.end - map.range.start;
-            let number = u64::try_from(part.number).map_err(io::Error::other)?;
-            let offset = if part.made.is_some() { 0 } else { map.offset };
-            words.extend([map.range.start, bytes, offset, number, rights]);
-        }
-        let list: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        if abi::OFF_REMAP + list.len() > abi::OFF_UNDO {
+        let places: Option<Vec<_>> = parts.iter().map(Part::place).collect();
+        let Some(list) = places.and_then(|places| segments::list(&places)) else {
             return Ok(false);
-        }
+        };
         self.group.memory.write(abi::OFF_REMAP, &list);
         if self.group.order(r, cmd::SEGMENTS, 0, ANSWER) != Some(0) {
             return Ok(false);
@@ -165,7 +183,9 @@ impl Supervisor<'_> {
             return self.copy_segments(donor, r);
         }
         let (from, to) = (self.replicas[donor].pid, self.replicas[r].pid);
-        let made = parts.iter().filter(|part| part.made.is_some());
+        let made = parts
+            .iter()
+            .filter(|part| matches!(part.from, From::Made(_)));
         transplant::copy_ranges(from, to, made.map(|part| &part.map.range))?;
         Ok(!self.is_going(donor))
     }
@@ -180,20 +200,20 @@ impl Supervisor<'_> {
             .into_iter()
             .filter(transplant::is_segment)
         {
-            let (number, made) = match self.found(&map, r, donor) {
+            let from = match self.found(&map, r, donor) {
                 Found::Number(number) => {
                     segment::give_to(number, owner)?;
-                    (number, None)
+                    From::Number(number)
                 }
+                Found::File(path) => From::File(path),
                 Found::Nowhere => {
                     let bytes = map.range.end - map.range.start;
                     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-                    let made = Shared::attachable(bytes, owner, 0o600)?;
-                    (made.id().expect("a segment"), Some(made))
+                    From::Made(Shared::attachable(bytes, owner, 0o600)?)
                 }
                 Found::Unknown => return Ok(None),
             };
-            parts.push(Part { map, number, made });
+            parts.push(Part { map, from });
         }
         Ok(Some(parts))
     }
@@ -205,11 +225,20 @@ impl Supervisor<'_> {
         {
             return Found::Number(number);
         }
+        if r == 0
+            && let Ok(copy) = i32::try_from(map.inode)
+            && let Some(path) = tree.segments.path_of(copy, donor)
+        {
+            return Found::File(path);
+        }
+        // What only this leader had may be one that the program knows by its number.
+        let may_have_a_number = r == 0 && self.group.get32(at!(domain)) > abi::DOMAIN_ANONYMOUS;
         // Others may be on their way to map it.
         let since = Instant::now();
         loop {
             match elsewhere(map, &tree.others(self.hearing.post()), r, donor) {
                 Found::Unknown if since.elapsed() < SOON => sleep(LOOK),
+                Found::Nowhere if may_have_a_number => return Found::Unknown,
                 found => return found,
             }
         }
@@ -218,6 +247,7 @@ impl Supervisor<'_> {
 
 enum Found {
     Number(i32),
+    File(PathBuf),
     Nowhere,
     /// Another process has it, and its replica `r` does not say by which number.
     Unknown,

@@ -9,14 +9,61 @@
 //!  2. Processes whose turns are taken from different batons (domain.c) never share one: refused.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_sys::shared::Shared;
 
 use crate::abi;
+
+/// In place of a segment's number: where its path stands (segment.c).
+const BY_PATH: u64 = 1 << 63;
+
+/// How a process comes to a segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way<'a> {
+    Number(i32),
+    Path(&'a Path),
+}
+
+/// Where a process is to map part of one.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    /// In the segment.
+    pub(crate) offset: u64,
+    /// 1 to read, 2 to write, 4 to execute.
+    pub(crate) rights: u64,
+    pub(crate) way: Way<'a>,
+}
+
+/// What a process is told to map (crates/agent, `sf_segments_anew`). Nothing: there is no room for all of it.
+pub(crate) fn list(places: &[Place<'_>]) -> Option<Vec<u8>> {
+    let mut words = vec![places.len() as u64];
+    let mut paths = Vec::new();
+    let behind = 8 * (1 + 5 * places.len());
+    for place in places {
+        let way = match place.way {
+            Way::Number(number) => u64::try_from(number).ok()?,
+            Way::Path(path) => {
+                let at = behind + paths.len();
+                paths.extend_from_slice(path.as_os_str().as_bytes());
+                paths.push(0);
+                BY_PATH | at as u64
+            }
+        };
+        words.extend([place.at, place.bytes, place.offset, way, place.rights]);
+    }
+    let mut list: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    list.append(&mut paths);
+    (abi::OFF_REMAP + list.len() <= abi::OFF_UNDO).then_some(list)
+}
 
 /// Device and inode.
 pub(crate) type Key = (u64, u64);
@@ -35,6 +82,19 @@ struct Segment {
     bytes: u64,
     domain: u64,
     copies: Vec<Shared>,
+}
+
+impl Segment {
+    /// By its name, as long as that is its own; else by this process's descriptor, which takes a right to look at this process.
+    fn path(&self) -> PathBuf {
+        let fd = self.file.as_raw_fd();
+        let is_its = |path: &PathBuf| {
+            fs::metadata(path).is_ok_and(|about| (about.dev(), about.ino()) == self.key)
+        };
+        let name = fs::read_link(format!("/proc/self/fd/{fd}"));
+        let held = || PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
+        name.ok().filter(is_its).unwrap_or_else(held)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -151,6 +211,18 @@ impl Segments {
         self.with(|known| {
             let segment = known.live.iter().find(|one| one.key.1 == inode)?;
             segment.copies.get(r.checked_sub(1)?)?.id()
+        })
+    }
+
+    /// Where the file is opened that has this copy at follower `r`.
+    pub(crate) fn path_of(&self, copy: i32, r: usize) -> Option<PathBuf> {
+        self.with(|known| {
+            let is_copy = |one: &&Segment| {
+                let copy_of = one.copies.get(r.checked_sub(1)?)?;
+                (copy_of.id()? == copy).then_some(())
+            };
+            let segment = known.live.iter().find(|one| is_copy(one).is_some())?;
+            Some(segment.path())
         })
     }
 

@@ -180,7 +180,11 @@ pub(crate) fn copy(
         if !fresh && !covered(&target, map) {
             return Ok(None);
         }
-        // Of a file the new process has nothing.
+        // Of a file the new process has nothing, nor one that was new once.
+        let has_the_file = |at: u64| {
+            let its = target.iter().find(|its| its.range.contains(&at));
+            its.is_some_and(|its| (its.inode, &its.path) == (map.inode, &map.path))
+        };
         let whole = fresh && map.readable && map.inode != 0;
         let runs = if whole {
             vec![map.range.clone()]
@@ -198,7 +202,7 @@ pub(crate) fn copy(
         }
         // Pages only the loser has made its own: as the winner sees them.
         for at in stale.into_iter().flat_map(|run| run.step_by(PAGE)) {
-            if !fresh && !map.writable && map.inode != 0 {
+            if !fresh && !map.writable && map.inode != 0 && has_the_file(at) {
                 group.order(slot, cmd::DROP, at, ANSWER);
             } else {
                 copier.piece(at, PAGE)?;

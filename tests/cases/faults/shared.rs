@@ -96,7 +96,7 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
     .collect()
 }
 
-/// A leader dies while its child waits, and while its child has its turn. What it shares by name cannot be attached again.
+/// A leader dies while its child waits, and while its child has its turn.
 pub(super) fn killed_leaders() -> impl Iterator<Item = Trial> {
     let killed = |at: &str| format!("replica=leader at={at} kill=9");
     let moments = [
@@ -104,7 +104,11 @@ pub(super) fn killed_leaders() -> impl Iterator<Item = Trial> {
         ("at_a_wait", killed("shared_leader!await n=200")),
         ("first", killed("shared_leader!step n=1")),
     ];
-    let by_name = killed("shared_named!report n=1");
+    let named = |replicas: u8| {
+        let name = format!("killed_leader_by_name_of_{replicas}");
+        let flip = killed("shared_named!report n=1");
+        corrected(replicas, &name, flip).trial(shares_memory_by_name)
+    };
     [2, 3]
         .into_iter()
         .flat_map(move |replicas| {
@@ -113,9 +117,7 @@ pub(super) fn killed_leaders() -> impl Iterator<Item = Trial> {
                 corrected(replicas, &name, flip).trial(|| Target::guest("shared_leader.c", &[]))
             })
         })
-        .chain(std::iter::once(
-            detected(3, "killed_leader_by_name", by_name).trial(shares_memory_by_name),
-        ))
+        .chain([2, 3].map(named))
 }
 
 /// A copy of a file that processes share by its name is memory like any other: of a follower's, and of the leader's.

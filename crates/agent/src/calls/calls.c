@@ -738,11 +738,12 @@ static void map_by_name(void)
 	again.ret = sf_memory_call(9, again.a, again.ret);
 }
 
-/* What the leader's descriptor is called in procfs. */
+/* What the leader's descriptor is called in procfs. A leader that was made again is another process than the program knows. */
 void sf_leaders_file(u64 fd, char to[40])
 {
+	const s32 process = me.slot == 0 ? (s32)sys0(NR_getpid) : load(&G->slot[0].pid);
 	memcpy(to, "/proc/", 6);
-	u64 n = 6 + sf_decimal(to + 6, G->leader_pid);
+	u64 n = 6 + sf_decimal(to + 6, (u64)(process > 0 ? process : (s32)G->leader_pid));
 	memcpy(to + n, "/fd/", 4);
 	sf_decimal(to + n + 4, (u32)fd);
 }

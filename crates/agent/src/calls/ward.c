@@ -20,8 +20,8 @@
  *  3. An entry that was adopted is free again when the program has been told of the child's end, and by the agent alone.
  *
  * Not covered: stops of the new leader, which the parent does not see; its CPU time, which is the proxy's. setpgid(2) of an
- * adopted child, which is none of its parent's to the kernel. Of an ordinary user's: one that leads a process group, and what
- * other processes than the parent do by its number.
+ * adopted child, which is none of its parent's to the kernel. Of an ordinary user's: what other processes than the parent do by
+ * its number; the process group that it leads stays, since its keeper is a member.
  * See clone3(2) set_tid, wait(2), rt_sigqueueinfo(2); docs/concepts/replication.md, "Children".
  */
 #include "agent.h"
@@ -220,24 +220,19 @@ static s32 said(s32 pid, int for_good)
 
 /* ---- the parent ---- */
 
-/* It has died by SIGKILL: nobody hears of that. A handler may come to know of it at any time, and once is enough. 0: all hear of it,
- * since a process group goes by its number. */
-static int died(struct sf_ward *w)
+/* It has died by SIGKILL: nobody hears of that. A handler may come to know of it at any time, and once is enough. */
+static void died(struct sf_ward *w)
 {
 	const u64 all = ~0ull;
 	u64 old = 0;
 	sys4(NR_rt_sigprocmask, 0, &all, &old, 8);
 	group_of_child = sys1(NR_getpgid, w->pid);
-	if (w->any_number && group_of_child == w->pid)
-		store(&w->state, SF_W_FREE);
 	if (w->state == SF_W_KEPT) {
 		if (sys4(NR_wait4, w->pid, 0, WNOHANG, 0) != w->pid)
 			owed[w - G->ward] = me.interruptible != 0;
 		leave_proxy(w);
 	}
-	const int unknown = w->state != SF_W_FREE;
 	sys4(NR_rt_sigprocmask, 2, &old, 0, 8);
-	return unknown;
 }
 
 /* The launcher has seen that the leader of a ward is gone, whose parent may hear of it late. */
@@ -261,8 +256,9 @@ int sf_ward_takes(struct sf_siginfo *i)
 	struct sf_ward *w;
 	struct sf_siginfo other = { 0 };
 	if (i->signo != SIGCHLD || i->code != CLD_KILLED || (s32)i->words[1] != SIGKILL || !(w = ward_of((s32)i->words[0])) ||
-	    w->state != SF_W_KEPT || !died(w))
+	    w->state != SF_W_KEPT)
 		return 0;
+	died(w);
 	if (sf_sys(NR_waitid, P_ALL, 0, (u64)&other, ANY_CHANGE, 0, 0) < 0 || !other.signo)
 		return 1;
 	*i = other;
@@ -300,8 +296,10 @@ static int hides(s32 pid, int by_kill, int for_good)
 	struct sf_ward *w = ward_of(pid);
 	if (!w)
 		return 0;
-	if (by_kill && w->state == SF_W_KEPT && died(w))
+	if (by_kill && w->state == SF_W_KEPT) {
+		died(w);
 		return 1;
+	}
 	if (by_kill && owed[w - G->ward]) {
 		owed[w - G->ward] = 0;
 		return 1;

@@ -157,6 +157,7 @@ enum sf_phase {
 /* What a process shares with others (domain.c). */
 #define SF_D_ANONYMOUS 1u
 #define SF_D_NAMED 2u /* ... files or System V segments among it */
+#define SF_D_LOST 3u  /* ... and nobody knows all of it */
 
 /* A child whose leader the launcher can make again (ward.c). */
 #define SF_WARDS_MAX 64u

@@ -28,9 +28,9 @@
  * A replica that is outvoted takes memory, segments and ticket of another one that holds the same. A follower that has
  * died is made anew from the leader: its turn is ended, or awaited (sf_baton_inherit), and it attaches the segments of its
  * index by their numbers (segment.c; crates/replica, domain.rs). A leader that has died is made anew from a follower in the
- * same way, where what it shares is anonymous memory.
+ * same way. It maps files by their names or the launcher's descriptors, and System V segments by the numbers that others have.
  *
- * Not covered: a dead leader's segments that are files, or System V segments of the program's; memory checks of segments.
+ * Not covered: a dead leader's System V segments that no other process of the program has attached; memory checks of segments.
  * See mmap(2), futex(2); docs/concepts/replication.md, "Shared memory".
  */
 #include "agent.h"
@@ -218,7 +218,7 @@ static void is_taken(u64 ticket)
 		;
 }
 
-static int all_anonymous(void);
+static u32 kind_of_segments(void);
 
 /* In another replica of its process: the turn of one that has died. A ticket that this one has given back, all had
  * agreed to give. 1: the successor holds what this replica holds; 0: neither holds any; -EAGAIN: others of that
@@ -227,7 +227,7 @@ s64 sf_baton_inherit(u32 slot)
 {
 	const u64 given = load(&G->baton_given[me.slot]);
 	u64 turn = opened(&D->served[slot]);
-	if (slot == 0 && !all_anonymous())
+	if (slot == 0 && kind_of_segments() == SF_D_LOST)
 		return -EINVAL;
 	/* It was taking a ticket, or had one that this replica has not come to. */
 	if (slot == 0 && !me.holds && load(&G->baton_held[0]) && load(&G->baton_given[0]) == given)
@@ -280,20 +280,23 @@ static void hold_domain(u64 ticket)
 #define IPC_CREAT 01000u
 #define SHM_NORESERVE 010000u
 
-/* A dead leader's files, and System V segments that the program knows by their numbers, cannot be attached in its place. */
-/* Views are mapped again as those of a process alone are: sf_shared_restore. */
-static int all_anonymous(void)
+/* What a leader that is made again has to find. Views are mapped again as those of a process alone are: sf_shared_restore. */
+static u32 kind_of_segments(void)
 {
-	for (u32 i = 0; i < app.segments; i++)
-		if (!app.segment[i].real || app.segment[i].dev || app.segment[i].ino)
-			return 0;
-	return !app.segments_lost;
+	u32 kind = SF_D_ANONYMOUS;
+	for (u32 i = 0; i < app.segments; i++) {
+		if (!app.segment[i].real)
+			return SF_D_LOST;
+		if (app.segment[i].dev || app.segment[i].ino)
+			kind = SF_D_NAMED;
+	}
+	return app.segments_lost ? SF_D_LOST : kind;
 }
 
 /* The launcher is told whether a leader that has died can be made again. */
 void sf_domain_tell(void)
 {
-	store(&G->domain, !app.domain ? 0 : all_anonymous() ? SF_D_ANONYMOUS : SF_D_NAMED);
+	store(&G->domain, app.domain ? kind_of_segments() : 0);
 }
 
 void sf_domain_enter(void)

@@ -26,7 +26,7 @@
 #define O_EXCL 0200u
 #define PROT_READ 1
 #define MAP_SHARED 1
-#define MAP_FIXED_NOREPLACE 0x100000
+#define MAP_FIXED 0x10
 #define PROT_WRITE 2
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
@@ -155,20 +155,20 @@ static s64 attach(const struct sf_shared_file *f, u64 offset, u64 bytes, u64 at,
 	return attach_part(f->copy[me.slot], f->size, offset, bytes, at, prot);
 }
 
-/* A file that a site which joins has made again. */
+/* A file, in the place of what this process has there: of a new leader, and one that a site which joins has made again. */
 static s64 map_file(const char *path, const u64 *m)
 {
 	const s64 fd = sys3(NR_open, path, 02000002 /* O_RDWR|O_CLOEXEC */, 0);
 	if (fd < 0)
 		return fd;
-	s64 r = sys6(NR_mmap, m[0], sf_page_up(m[1]), m[4], MAP_SHARED | MAP_FIXED_NOREPLACE, fd, m[2]);
+	s64 r = sys6(NR_mmap, m[0], sf_page_up(m[1]), m[4], MAP_SHARED | MAP_FIXED, fd, m[2]);
 	sys1(NR_close, fd);
 	return r;
 }
 
-/* A follower made anew, from the leader: in the place of the leader's segments, those of its own index; and a site that joins. The
+/* A replica made anew, from one of another index: in the place of that one's segments, those of its own; and a site that joins. The
  * launcher has listed them: how many, then of each address, bytes, offset, number and protection (crates/replica, domain.rs). In place
- * of a number there may be where a path stands, from here on (several.rs). */
+ * of a number there may be where a path stands, from here on (segments.rs). */
 #define BY_PATH (1ull << 63)
 s64 sf_segments_anew(void)
 {

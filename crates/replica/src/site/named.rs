@@ -24,6 +24,7 @@ use steadfast_sys::segment;
 use steadfast_sys::shared::Shared;
 
 use super::Site;
+use crate::segments::Way;
 
 /// struct sf_tree (abi.h).
 const MADE_N: usize = 8;
@@ -284,12 +285,6 @@ struct Held {
 /// Memory that a joiner has made for its processes.
 #[derive(Debug, Default)]
 pub struct Segments(Vec<Held>);
-
-/// How a process comes to one.
-pub(super) enum Way<'a> {
-    Number(i32),
-    Path(&'a Path),
-}
 
 impl Segments {
     /// The site has joined: what has a name stays.

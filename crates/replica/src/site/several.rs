@@ -15,7 +15,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,19 +25,18 @@ use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, procfs};
 
 use super::join::{AREA, Pages, damaged, is_zero, weighed};
-use super::named::{Segment, Segments, Source, Way};
+use super::named::{Segment, Segments, Source};
 use super::open::name_in;
 use super::{Body, Site};
 use crate::abi::{self, cmd, option, phase};
 use crate::group::at;
 use crate::launch;
+use crate::segments;
 use crate::supervise::control_block_in;
 use crate::transplant::is_segment;
 
 const PAGE: usize = 4096;
 const PIECE: usize = 256 << 10;
-/// In place of a segment's number: where its path stands (segment.c).
-const BY_PATH: u64 = 1 << 63;
 /// With the number of a process: its parent has ended (abi.h, `SF_ORPHAN`).
 const ORPHAN: u64 = 1 << 32;
 /// A process that stands answers at once; a fork copies its page tables.
@@ -233,33 +231,22 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
 
 impl Site {
     /// Joiner: attaches what its process has in common with others.
-    pub(super) fn attach(&self, attached: &[Attached], segments: &Segments) -> Result<(), String> {
+    pub(super) fn attach(&self, attached: &[Attached], common: &Segments) -> Result<(), String> {
         if attached.is_empty() {
             return Ok(());
         }
-        let mut words = vec![attached.len() as u64];
-        let mut paths = Vec::new();
-        let behind = 8 * (1 + 5 * attached.len());
-        for part in attached {
-            let way = segments
-                .way(part.segment)
-                .ok_or("the list of its memory is damaged")?;
-            let way = match way {
-                Way::Number(number) => u64::try_from(number).map_err(|error| error.to_string())?,
-                Way::Path(path) => {
-                    let at = behind + paths.len();
-                    paths.extend_from_slice(path.as_os_str().as_bytes());
-                    paths.push(0);
-                    BY_PATH | at as u64
-                }
-            };
-            words.extend([part.at, part.bytes, part.offset, way, part.rights]);
-        }
-        let mut list: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        list.append(&mut paths);
-        if abi::OFF_REMAP + list.len() > abi::OFF_UNDO {
-            return Err("it has too many mappings".into());
-        }
+        let places = attached.iter().map(|part| {
+            Some(segments::Place {
+                at: part.at,
+                bytes: part.bytes,
+                offset: part.offset,
+                rights: part.rights,
+                way: common.way(part.segment)?,
+            })
+        });
+        let places: Option<Vec<_>> = places.collect();
+        let places = places.ok_or("the list of its memory is damaged")?;
+        let list = segments::list(&places).ok_or("it has too many mappings")?;
         self.group().memory.write(abi::OFF_REMAP, &list);
         self.obeys(cmd::SEGMENTS, 0, "share memory")
     }

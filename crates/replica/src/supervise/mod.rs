@@ -276,7 +276,8 @@ impl<'a> Supervisor<'a> {
     /// Whether a leader that is gone can be made again.
     pub(super) fn is_kept(&self) -> bool {
         self.keeper != 0
-            && !(self.is_child() && (self.shares_names() || self.forsaken || self.is_condemned()))
+            && !(self.is_child()
+                && (self.has_lost_the_domain() || self.forsaken || self.is_condemned()))
     }
 
     /// Whether a process of the tree is about to kill this one.
@@ -455,9 +456,9 @@ impl<'a> Supervisor<'a> {
         self.group.get32(at!(domain)) != 0
     }
 
-    /// Whether there are files or System V segments among it, which a leader that is made again could not have.
-    pub(crate) fn shares_names(&self) -> bool {
-        self.group.get32(at!(domain)) > abi::DOMAIN_ANONYMOUS
+    /// Whether there is more of it than is known, which a leader that is made again could not have.
+    pub(crate) fn has_lost_the_domain(&self) -> bool {
+        self.group.get32(at!(domain)) >= abi::DOMAIN_LOST
     }
 
     /// Whether every replica has given back the last baton that the leader had: what they share is equal then, and others

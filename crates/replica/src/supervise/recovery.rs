@@ -177,7 +177,7 @@ impl Supervisor<'_> {
     fn may_have_a_keeper(&self) -> bool {
         let own = i32::try_from(std::process::id()).ok();
         let is_ours = || procfs::parent(self.replicas[0].pid) == own;
-        let alone = self.acting() == self.replicas[0].pid && !self.shares_names();
+        let alone = self.acting() == self.replicas[0].pid && !self.has_lost_the_domain();
         !self.is_child() || self.replicas.len() > 1 && alone && (is_ours() || self.can_be_a_ward())
     }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An ordinary user's proxy cannot have that number (it takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN). The parent's agent says it then,
-//! as below, and a child that leads a process group ends as bare.
+//! as below.
 //!
 //! The other way round, of a parent that was made again:
 //!
