@@ -306,12 +306,12 @@ impl Pair<'_> {
         let mut found = Ok(Vec::new());
         // Otherwise its program asks about an event: that comes first.
         if self.site.done() >= seq {
-            let file = self
-                .files
-                .lock()
-                .expect("no panic under it")
-                .ledger
-                .id(&suspect.path);
+            let file = {
+                let files = self.files.lock().expect("no panic under it");
+                let file = files.ledger.id(&suspect.path);
+                // What was cut off since it was found is no page of anybody's.
+                file.filter(|file| suspect.page < files.ledger.pages(*file))
+            };
             if file.is_some() {
                 let at = Where {
                     path: suspect.path.clone(),

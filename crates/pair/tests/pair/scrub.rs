@@ -100,6 +100,43 @@ fn on_both_disks_the_program_stops_and_without_a_scrubber_nobody_notices() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// A scrubber looks at each page of a file that may be wrong for a tenth of a second, and tells of them in the end.
+#[test]
+fn pages_that_are_cut_off_after_they_were_found_wrong_stop_nobody() {
+    let dir = with_table("scrub-cut");
+    let site = sqlite_site(&dir);
+    let mut both = Both::start(&site, &site);
+    let found = |both: &Both| status(&both.b).1["scrub_found"].as_u64().expect("a number");
+    let rounds = |both: &Both| {
+        status(&both.b).1["scrub_rounds"]
+            .as_u64()
+            .expect("a number")
+    };
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        both = both.told("SELECT writefile('f', zeroblob(80000));", "80000");
+        let (had, began) = (found(&both), rounds(&both));
+        for page in 0..15 {
+            crate::servers::strike_at(&both.b, "f", page * 4096 + 100);
+        }
+        // It comes by within a second, and stays for a second and a half.
+        std::thread::sleep(Duration::from_millis(1600));
+        let is_there_still = found(&both) == had;
+        both = both.told("SELECT writefile('f', '');", "0");
+        while rounds(&both) < began + 2 {
+            both = both.told("SELECT 1;", "1");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if is_there_still && found(&both) > had {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it is never in the middle of it");
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// Each site's scrubber has been through all files twice.
 fn has_scrubbed(both: &Both) -> bool {
     let twice = |child| status(child).1["scrub_rounds"].as_u64() > Some(1);

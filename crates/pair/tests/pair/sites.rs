@@ -291,6 +291,15 @@ impl Both {
         line.trim_end().to_owned()
     }
 
+    /// It is told so, or both say why not.
+    pub(crate) fn told(mut self, sql: &str, right: &str) -> Self {
+        let answer = self.ask(sql);
+        if answer != right {
+            panic!("{sql}: {answer:?}, not {right:?}: {}", self.end().said());
+        }
+        self
+    }
+
     /// Flips a bit of the database where one site keeps it. The program runs by then: it has answered.
     pub(crate) fn strike(&self, child: &Child, at: u64, bit: u8) {
         let path = format!("/proc/{}/root/mnt/data/x.db", child.id());
