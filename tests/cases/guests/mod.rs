@@ -306,6 +306,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_vectors.c").replicas(&[1, 2, 3]),
         row("threads_signal.c"),
         row("threads_blocked.c").replicas(&[1, 2, 3]),
+        row("threads_masked.c").replicas(&[1, 2, 3]),
         row("threads_compute.c").replicas(&[1, 2, 3]),
         row("threads_interrupted.c").replicas(&[1, 2, 3]),
         row("threads_loops.c").replicas(&[1, 2]),

@@ -1090,14 +1090,21 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 	}
 }
 
+/* A call that has moved a part of its bytes ends with them, unless the signal is another thread's. */
+static int may_go_on(void)
+{
+	return !app.done_of_call || sf_signal_passes();
+}
+
 /* A signal waits, and the call has not been made. It comes before the call, unless the call has been waiting already when
  * a repair, or the end of the last leader, interrupted it, or ends by a handler at any time (sf_waits_early). */
 static struct sf_result *signal_first(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], u32 waited)
 {
 	struct sf_result *res;
-	if (!waited)
+	const int passes = sf_signal_passes();
+	if (!waited && !passes)
 		waited = sf_waits_early(nr, a);
-	int again = !app.done_of_call && (!waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts()));
+	int again = passes || (!app.done_of_call && (!waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts())));
 	if (again)
 		sf_after_wait();
 	else if (waited & SF_WAITS_LIMIT)
@@ -1141,14 +1148,15 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 				res = signal_first(e, c, nr, a, 0);
 			else {
 				res->ret = -EINTR;
-				sf_signal_attach(res, how == SF_I_AGAIN && !app.done_of_call);
+				sf_signal_attach(res, how == SF_I_AGAIN && may_go_on());
 			}
 			ret = -EINTR;
-		} else if (unlikely(sf_signal_pending() && act != ACT_THREAD) && !is_plan(nr, res)) {
+		} else if (unlikely(sf_signal_pending() && act != ACT_THREAD) && !is_plan(nr, res) &&
+			   !(me.cut_short && sf_signal_passes())) {
 			int parked = res->flags & SF_R_PARK;
 			if (parked)
 				res->flags &= (u16)~SF_R_PARK;
-			sf_signal_attach(res, parked && !app.done_of_call);
+			sf_signal_attach(res, parked && may_go_on());
 		} else if (unlikely(me.cut_short)) {
 			res->flags |= SF_R_REST;
 		}
@@ -1307,7 +1315,7 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 		sf_thread_parks(r, k->nr, done->aux, (u64)ret);
 		return 0;
 	}
-	if (unlikely(app.done_of_call))
+	if (unlikely(app.done_of_call) && !(flags & SF_R_RESTART))
 		ret = whole_call(r, k->nr, ret);
 	if (unlikely(app.shown_n))
 		sf_shown_changed(k->nr, k->a, ret);

@@ -763,7 +763,20 @@ enum sf_interrupt sf_interrupted(s64 ret)
 		return SF_I_NOTHING;
 	if (unmade)
 		return SF_I_AGAIN;
+	if (sf_signal_passes()) {
+		sf_after_wait();
+		return SF_I_AGAIN;
+	}
 	return ret == SF_NOT_MADE && sf_signal_restarts() ? SF_I_AGAIN : SF_I_ENDS;
+}
+
+/* Does the running thread block what comes next? Another one takes it then (sf_thread_diverts), and this one's call goes on. Parts
+ * of a call end with what has moved (pair/parts.c). */
+int sf_signal_passes(void)
+{
+	const u64 mask = app.has_wait_mask ? app.wait_mask : app.mask;
+	return unlikely(app.threads > 1) && app.current != SF_NOBODY && (mask & ~FAULTS & BIT(me.pending[first()].signo)) &&
+	       !(app.parts.stage && app.done_of_call);
 }
 
 /* Does the handler of what comes next let interrupted calls go on? */

@@ -20,6 +20,7 @@ enum sf_interrupt {
 };
 enum sf_interrupt sf_interrupted(s64 ret);
 int sf_signal_restarts(void);
+int sf_signal_passes(void);
 void sf_signal_attach(struct sf_result *, int restart);
 void sf_signal_taken(u64 siginfo);
 void sf_signals_held(u64 set);

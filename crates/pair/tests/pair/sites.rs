@@ -47,8 +47,13 @@ pub(crate) fn seed(name: &str) -> PathBuf {
 
 /// A program of the tests, built into a directory.
 pub(crate) fn built(dir: &Path, name: &str) -> PathBuf {
-    let program = dir.join(name);
-    let source = format!("{}/../../guests/pair/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    built_of(dir, &format!("pair/{name}.c"))
+}
+
+/// The same of any guest.
+pub(crate) fn built_of(dir: &Path, guest: &str) -> PathBuf {
+    let source = format!("{}/../../guests/{guest}", env!("CARGO_MANIFEST_DIR"));
+    let program = dir.join(Path::new(&source).file_stem().expect("a name"));
     let status = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .arg(&program)

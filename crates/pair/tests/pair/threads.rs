@@ -107,6 +107,24 @@ fn a_register_that_flips_at_any_event_of_many_threads_changes_no_answer() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// Each event takes a round trip, so a signal often comes just before a call of the thread that blocks it.
+#[test]
+fn a_signal_ends_no_call_of_a_thread_that_blocks_it() {
+    let dir = seed("masked");
+    let data = dir.join("data");
+    fs::create_dir(&data).expect("a directory");
+    let program = built_of(&dir, "threads_masked.c");
+    let bare = Command::new(&program).output().expect("it runs");
+    let site = Site {
+        command: vec![program.display().to_string()],
+        ..sqlite_site(&data)
+    };
+    let ends = Both::start(&site, &site).end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    assert_eq!(ends.a.stdout, bare.stdout);
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// Threads wait for times of the clock of a host that is lost: the other host's is another one, earlier or later.
 #[test]
 fn threads_that_wait_for_a_time_go_on_at_that_time_on_the_other_host() {
