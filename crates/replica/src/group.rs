@@ -186,9 +186,22 @@ impl Group {
 
     /// Waits for the last command of a slot to be carried out. Nothing: it was not, in time.
     pub(crate) fn obeyed(&self, slot: usize, limit: Duration) -> Option<i64> {
+        self.obeyed_with(slot, limit, || false)
+    }
+
+    /// The same; `meanwhile` comes whenever the launcher is rung, and says whether the replica has waited for it.
+    pub(crate) fn obeyed_with(
+        &self,
+        slot: usize,
+        limit: Duration,
+        meanwhile: impl Fn() -> bool,
+    ) -> Option<i64> {
         let pid = self.pids[slot].load(Ordering::Relaxed);
         let mut asleep: Option<Instant> = None;
         self.wait_until(limit, || {
+            if meanwhile() {
+                asleep = None;
+            }
             if self.acknowledged(slot) || self.is_gone(slot) {
                 return true;
             }

@@ -26,6 +26,7 @@ mod open;
 mod process;
 mod relay;
 mod rerun;
+mod rights;
 mod several;
 mod spin;
 mod step;
@@ -92,6 +93,8 @@ const SLEEP: Duration = Duration::from_millis(50);
 const RPC_READ: u32 = 32;
 const RPC_DIFFERS: u32 = 33;
 const RPC_PAGE: u32 = 34;
+const RPC_SET: u32 = 35;
+const RPC_BIND: u32 = 36;
 /// `SF_NR_PAIR_UNREAD` (abi.h).
 const NR_UNREAD: u32 = 0x8000_0128;
 const PAGE: u64 = 4096;
@@ -191,6 +194,8 @@ pub struct Site {
     /// Events of the programs before this one.
     past: AtomicU64,
     has_become: AtomicBool,
+    /// Held by whoever answers a question about its sockets (rights.rs).
+    acts: Mutex<()>,
     /// Ticks between memory checks while there are two sites; 0: none, and no snapshots.
     epoch_tsc: u64,
 }
@@ -280,6 +285,7 @@ impl Site {
             heard: Mutex::default(),
             past: AtomicU64::new(0),
             has_become: AtomicBool::new(strand != 0),
+            acts: Mutex::default(),
             epoch_tsc,
         })
     }
@@ -401,6 +407,9 @@ impl Site {
                         self.group().answer(-i64::from(errno));
                     }
                 },
+                Some(Ok((RPC_SET | RPC_BIND, _))) => {
+                    self.acts_for_it();
+                }
                 Some(Ok((RPC_READ, arg))) => {
                     return Some(News::Question(Question::Read {
                         seq: arg[0],
@@ -723,13 +732,12 @@ impl Site {
             return Err("its program does not come to a halt".into());
         }
         self.put_unread(unread)?;
-        led(self.group().order(1, cmd::LEAD, 0, LEAD_LIMIT))?;
+        led(self.order(1, cmd::LEAD, 0, LEAD_LIMIT))?;
         self.group().set_pid(0, self.pid);
         self.group().set_pid(1, 0);
         self.group().set32(at!(alarm), alarm::QUIET);
         announce();
-        self.group()
-            .order(0, cmd::RESUME, 0, LEAD_LIMIT)
+        self.order(0, cmd::RESUME, 0, LEAD_LIMIT)
             .ok_or("its program does not go on")?;
         Ok((self.group().get32(CARRIED), self.group().get32(CARRIED + 4)))
     }

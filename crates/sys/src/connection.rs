@@ -1,4 +1,4 @@
-//! A TCP connection of another process, which is to fall silent while that process lives.
+//! A TCP connection of another process, which is to fall silent while that process lives, or to be set up by a process that may not.
 //!
 //! See tcp(7), TCP_REPAIR: a connection in repair says nothing, not even when it is closed.
 
@@ -20,6 +20,73 @@ const NO_QUEUE: libc::c_int = 0;
 const OFF_WITHOUT_PROBE: libc::c_int = -1;
 /// TCP_ESTABLISHED, first byte of struct tcp_info.
 const ESTABLISHED: u8 = 1;
+
+fn checked(rc: libc::c_int) -> io::Result<()> {
+    if rc == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn set(
+    socket: &File,
+    (level, name): (libc::c_int, libc::c_int),
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: `value` is an int, as all options want it that are named here, and lives across the call.
+    checked(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            4,
+        )
+    })
+}
+
+/// Options that the kernel keeps from whoever has no CAP_NET_ADMIN, and a connection is set up with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarded {
+    Repair,
+    SendBuffer,
+}
+
+impl Guarded {
+    #[must_use]
+    pub fn of(level: i32, name: i32) -> Option<Self> {
+        [Self::Repair, Self::SendBuffer]
+            .into_iter()
+            .find(|one| one.option() == (level, name))
+    }
+
+    fn option(self) -> (libc::c_int, libc::c_int) {
+        match self {
+            Self::Repair => (libc::IPPROTO_TCP, REPAIR),
+            Self::SendBuffer => (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE),
+        }
+    }
+}
+
+/// Sets an option of descriptor `fd` of a process.
+///
+/// # Errors
+/// As setsockopt(2), and where the descriptor cannot be had (pidfd_getfd(2)).
+pub fn set_for(pid: i32, fd: i32, what: Guarded, value: i32) -> io::Result<()> {
+    set(&descriptor::duplicate(pid, fd)?, what.option(), value)
+}
+
+/// Binds descriptor `fd` of a process to an address, as sockaddr(3type) has it.
+///
+/// # Errors
+/// As bind(2), and where the descriptor cannot be had (pidfd_getfd(2)).
+pub fn bind_for(pid: i32, fd: i32, address: &[u8]) -> io::Result<()> {
+    let socket = descriptor::duplicate(pid, fd)?;
+    let len = u32::try_from(address.len()).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads `len` bytes of `address`, of any alignment.
+    checked(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), len) })
+}
 
 #[derive(Debug)]
 pub struct Connection {
@@ -55,21 +122,7 @@ impl Connection {
     }
 
     fn set(&self, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-        // SAFETY: `value` is an int, as both options want it, and lives across the call.
-        let rc = unsafe {
-            libc::setsockopt(
-                self.file.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                name,
-                (&raw const value).cast(),
-                4,
-            )
-        };
-        if rc == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        set(&self.file, (libc::IPPROTO_TCP, name), value)
     }
 
     /// Says nothing from now on.

@@ -450,6 +450,8 @@ enum sf_rpc {
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
 	SF_RPC_PAIR_PAGE, /* primary: page a1 of what descriptor a0 names, at a4 of the payload; its length, or the errno */
+	SF_RPC_PAIR_SET, /* sets option a2 of level a1 of the socket that descriptor a0 names to a3, which this process may not */
+	SF_RPC_PAIR_BIND, /* the same: binds the socket that descriptor a0 names to the address at a1, of a2 bytes */
 	SF_EXEC_BARE = 1, /* an answer: the new program runs unprotected, as --unprotected says */
 	SF_RPC_STRUCK = -4096, /* the answer when question and sum differ: no errno */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */

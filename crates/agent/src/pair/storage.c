@@ -505,16 +505,34 @@ static int queue_at(u64 fd, u32 queue, u32 *at)
 	return set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue) == 0 && get_option(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, at, 4) == 0;
 }
 
+/* Who has given up root may not repair a connection (CAP_NET_ADMIN), nor bind to a low port. The launcher may, for the same socket. */
+static s64 set_by_right(u64 fd, u32 level, u32 name, u32 v)
+{
+	static u8 alone; /* the launcher may not either */
+	s64 r = set_word(fd, level, name, v);
+	if (likely(r != -EPERM) || alone)
+		return r;
+	r = sf_rpc(SF_RPC_PAIR_SET, fd, level, name, v, 0);
+	alone = r == -EPERM;
+	return r;
+}
+
+static s64 bind_by_right(u64 fd, const u8 *address, u32 len)
+{
+	const s64 r = sys3(NR_bind, fd, address, len);
+	return r == -EACCES ? sf_rpc(SF_RPC_PAIR_BIND, fd, (u64)address, len, 0, 0) : r;
+}
+
 /* With or without a probe. The kernel has taken SO_REUSEADDR away then, which a connection has of its listener: it would keep a
  * later listener from the port, in TIME_WAIT as well (tcp.c, TCP_REPAIR_OFF). */
 static void repaired(u64 fd, u32 off)
 {
-	set_word(fd, IPPROTO_TCP, TCP_REPAIR, off);
+	set_by_right(fd, IPPROTO_TCP, TCP_REPAIR, off);
 	set_word(fd, 1 /* SOL_SOCKET */, 2 /* SO_REUSEADDR */, 1);
 }
 
-/* The program is about to do nothing with the connection meanwhile. Who may not repair a connection (CAP_NET_ADMIN) learns
- * nothing. The peer's bytes may come in the meantime. */
+/* The program is about to do nothing with the connection meanwhile. Where nobody may repair a connection nothing is learnt. The
+ * peer's bytes may come in the meantime. */
 u64 sf_learn(u64 fd, struct sf_line *l, u8 *unacknowledged)
 {
 	u32 len = sizeof l->own, at = 0, again = 0;
@@ -529,7 +547,7 @@ u64 sf_learn(u64 fd, struct sf_line *l, u8 *unacknowledged)
 	if (sys3(NR_getpeername, fd, l->peer, &len) < 0)
 		return 0;
 	l->peer_len = len;
-	if (set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) < 0)
+	if (set_by_right(fd, IPPROTO_TCP, TCP_REPAIR, 1) < 0)
 		return 0;
 	int ok = queue_at(fd, SEND_QUEUE, &l->sends) && get_option(fd, IPPROTO_TCP, TCP_MAXSEG, &l->segment, 4) == 0;
 	if (ok && unacknowledged) {
@@ -733,10 +751,10 @@ static s64 go_on_with(u64 fd)
 {
 	const struct sf_line *l = &sf_line[fd].l;
 	s64 r;
-	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
+	if ((r = set_by_right(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
 		return r;
-	set_word(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
-	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = stand_in_storage(fd, oldest_sent(fd))) < 0)
+	set_by_right(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
+	if ((r = bind_by_right(fd, l->own, l->own_len)) < 0 || (r = stand_in_storage(fd, oldest_sent(fd))) < 0)
 		return r;
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
 	r = give_sent(fd, oldest_sent(fd));
@@ -772,7 +790,8 @@ static void send_again(u64 fd)
 	if (set_option(fd, 1 /* SOL_SOCKET */, 26 /* SO_ATTACH_FILTER */, &filter, sizeof filter) < 0)
 		return;
 	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= sf_line[fd].sent &&
-	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && (u32)came == unread && set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
+	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && (u32)came == unread &&
+	    set_by_right(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
 		const u64 from = sf_line[fd].sent - (u64)lacks;
 		sys3(NR_connect, fd, nobody, sizeof nobody); /* nobody hears of it (tcp(7), TCP_REPAIR) */
 		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);

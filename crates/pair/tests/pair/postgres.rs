@@ -124,8 +124,12 @@ impl Database {
     }
 
     fn site(&self, port: u16) -> Site {
+        self.site_at("127.0.0.1", port)
+    }
+
+    fn site_at(&self, address: &str, port: u16) -> Site {
         let server = format!(
-            "{} {} -D /mnt/data/pg -p {port} -k /mnt/data -c listen_addresses=127.0.0.1 -c shared_buffers=2MB",
+            "{} {} -D /mnt/data/pg -p {port} -k /mnt/data -c listen_addresses={address} -c shared_buffers=2MB",
             AS_POSTGRES.join(" "),
             self.bin.join("postgres").display(),
         );
@@ -173,6 +177,57 @@ fn postgresql_keeps_what_it_has_committed() {
     }
     let database = Database::new("postgres");
     side_by_side(&TURNS, |how| commits_until(how, &database));
+    fs::remove_dir_all(&database.dir).expect("clean");
+}
+
+/// What a client has in its session is in its server's memory alone. No process of the server's may repair a connection.
+#[test]
+fn a_session_goes_on_when_the_host_that_leads_is_lost() {
+    if !is_root() {
+        return; // the files belong to another user
+    }
+    let database = Database::new("postgres-session");
+    let rules = database.data.join("pg/pg_hba.conf");
+    let mut rules = fs::OpenOptions::new().append(true).open(rules).expect("it");
+    writeln!(rules, "host all all 10.96.0.0/24 trust").expect("it is stored");
+    let port = free_port();
+    let site = database.site_at("0.0.0.0", port);
+    let witness = Witness::new("postgres-session");
+    let address = ["--address", "10.96.0.5/24@v"];
+    let (mut both, cables) = cabled(&site, &witness, 1000, &address);
+    let [a, _, client] = cables.nets();
+    let deadline = Instant::now() + LIMIT;
+    while !database.is_ready(a, port) {
+        assert!(Instant::now() < deadline, "it is not ready");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let words = format!("-h 10.96.0.5 -p {port} -U postgres -qAtX postgres");
+    let mut session = within(client)
+        .args(&AS_POSTGRES[1..])
+        .arg(database.bin.join("psql"))
+        .args(words.split(' '))
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(session.stdout.take().expect("piped")).lines();
+    let mut asks = |sql: &str| {
+        writeln!(session.stdin.as_ref().expect("piped"), "{sql}").expect("it reads");
+        lines.next().map(|line| line.expect("text"))
+    };
+    let first = asks("create temp table t as select 7 as n; select n from t;");
+    assert_eq!(first.as_deref(), Some("7"));
+    cables.ip(2, "link set va down");
+    both.a.kill().expect("a child");
+    let second = asks("select n + 1 from t;");
+    assert_eq!(second.as_deref(), Some("8"));
+    drop(session.stdin.take());
+    session.wait().expect("a child");
+    both.b.kill().expect("a child");
+    let ends = both.end();
+    let taken = "with 1 connections (0 cut)";
+    assert!(ends.said().contains(taken), "{}", ends.said());
     fs::remove_dir_all(&database.dir).expect("clean");
 }
 

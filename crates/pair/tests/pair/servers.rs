@@ -170,7 +170,7 @@ fn apache(dir: &Path, port: u16, module: &str, more: &str) -> Vec<String> {
     let modules = "/usr/lib/apache2/modules";
     let text = format!(
         "ServerRoot {}\nLoadModule mpm_{module}_module {modules}/mod_mpm_{module}.so\n\
-         LoadModule authz_core_module {modules}/mod_authz_core.so\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile /mnt/pid\n\
+         LoadModule authz_core_module {modules}/mod_authz_core.so\nServerName localhost\nListen 0.0.0.0:{port}\nPidFile /mnt/pid\n\
          DefaultRuntimeDir /mnt\nMutex sysvsem\nErrorLog /mnt/data/error\nDocumentRoot /mnt/data\nEnableSendfile On\n\
          User www-data\nGroup www-data\nStartServers 2\nServerLimit 4\n{more}\n",
         dir.display()
@@ -245,29 +245,49 @@ fn a_hundred_connections_live_on_when_the_host_that_leads_is_lost() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
-/// The server has the kernel send the file (sendfile). The client has a part of it when the primary is lost, and gets the rest.
+fn downloads_of(dir: &Path, port: u16, who: &str) -> Vec<String> {
+    let config = dir.join("nginx.conf");
+    let text = format!(
+        "daemon off; {who} pid /mnt/pid; error_log /mnt/error; events {{}}\n\
+         http {{ access_log off; sendfile on; client_body_temp_path /mnt/b; proxy_temp_path /mnt/p; fastcgi_temp_path /mnt/f; \
+         uwsgi_temp_path /mnt/u; scgi_temp_path /mnt/s; server {{ listen 10.96.0.5:{port}; root /mnt/data; }} }}\n"
+    );
+    fs::write(&config, text).expect("a file");
+    words(&format!("nginx -e /mnt/error -c {}", config.display()))
+}
+
+/// The server has the kernel send the file (sendfile). The client has a part of it when the primary is lost, and gets the rest: from one
+/// process of root's, and from those that have given up root, at a port that they may not bind to.
 #[test]
 fn a_download_that_the_kernel_sends_goes_on_when_the_host_that_leads_is_lost() {
     if !is_root() {
         return; // networks of their own
     }
+    type Configure = fn(&Path, u16) -> Vec<String>;
+    let all: [(&str, Configure); 4] = [
+        ("root", |dir, port| {
+            downloads_of(dir, port, "master_process off; user root;")
+        }),
+        ("workers", |dir, port| {
+            downloads_of(dir, port, "worker_processes 2; user www-data;")
+        }),
+        ("prefork", prefork),
+        ("event", event),
+    ];
+    side_by_side(&all, |(name, configure)| download_goes_on(name, configure));
+}
+
+fn download_goes_on(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
     const BYTES: usize = 12 << 20;
-    let (dir, data) = with_page("download");
+    let (name, port) = (format!("download-{name}"), 80);
+    let (dir, data) = with_page(&name);
     let whole: Vec<u8> = page().into_iter().cycle().take(BYTES).collect();
     fs::write(data.join("file"), whole).expect("a file");
-    let port = free_port();
-    let config = dir.join("nginx.conf");
-    let text = format!(
-        "daemon off; master_process off; user root; pid /mnt/pid; error_log /mnt/error; events {{}}\n\
-         http {{ access_log off; sendfile on; client_body_temp_path /mnt/b; proxy_temp_path /mnt/p; fastcgi_temp_path /mnt/f; \
-         uwsgi_temp_path /mnt/u; scgi_temp_path /mnt/s; server {{ listen 10.96.0.5:{port}; root /mnt/data; }} }}\n"
-    );
-    fs::write(&config, text).expect("a file");
     let site = Site {
-        command: words(&format!("nginx -e /mnt/error -c {}", config.display())),
+        command: configure(&dir, port),
         ..sqlite_site(&data)
     };
-    let witness = Witness::new("download");
+    let witness = Witness::new(&name);
     let address = ["--address", "10.96.0.5/24@v"];
     let (mut both, cables) = cabled(&site, &witness, 1000, &address);
     let script = format!(

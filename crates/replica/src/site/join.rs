@@ -337,7 +337,7 @@ impl Site {
     /// # Errors
     /// When something of the program cannot be handed on: what.
     pub fn hand_on(&self) -> Result<Given, String> {
-        match self.group().order(0, cmd::GIVE, 0, ORDER) {
+        match self.order(0, cmd::GIVE, 0, ORDER) {
             Some(0) => {}
             Some(refused) if refused <= -1000 => {
                 return Err(format!(

@@ -263,6 +263,7 @@ impl Site {
             heard: Mutex::default(),
             past: AtomicU64::new(0),
             has_become: AtomicBool::new(false),
+            acts: Mutex::default(),
             epoch_tsc: 0,
         }
     }
