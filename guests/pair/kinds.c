@@ -369,9 +369,12 @@ static int put(const char *kind, const char *path, unsigned round)
 		close(from);
 	} else if (!strcmp(kind, "map"))
 		done = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 5100;
-	else if (!strcmp(kind, "link"))
-		done = link(path, "second") ? -1 : 5100;
-	else if (!strcmp(kind, "punch"))
+	else if (!strcmp(kind, "link")) {
+		/* By its descriptor. */
+		char by[40];
+		snprintf(by, sizeof by, "/proc/self/fd/%d", fd);
+		done = linkat(AT_FDCWD, by, AT_FDCWD, "second", AT_SYMLINK_FOLLOW) ? -1 : 5100;
+	} else if (!strcmp(kind, "punch"))
 		done = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE) ? -1 : 5100;
 	else if (!strcmp(kind, "cut"))
 		done = truncate(path, 5000) ? -1 : 5100;

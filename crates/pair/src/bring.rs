@@ -15,7 +15,7 @@
 //! A site that joins a program that runs gets files that change meanwhile ([`send_live`]), and then, with the program paused,
 //! what has changed.
 //!
-//! Not covered: links, extended attributes, times.
+//! Not covered: symbolic links, extended attributes, times.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -54,6 +54,11 @@ enum Patch {
     Pages {
         path: String,
         first: u64,
+    },
+    /// One more name of a file that is there by now.
+    Link {
+        path: String,
+        to: String,
     },
     Done,
 }
@@ -162,8 +167,13 @@ fn send_as(
     };
     let here = by_name(&own.files, |file| &file.path);
     let there = by_name(&theirs.files, |file| &file.path);
-    for path in there.keys().filter(|path| !here.contains_key(*path)) {
-        brought.removed += 1;
+    // A name that is another file's there is none that could be written to.
+    let keeps = |path: &String| {
+        let (here, there) = (here.get(path)?, there.get(path)?);
+        (here.first_name == there.first_name).then_some(*there)
+    };
+    for path in there.keys().filter(|path| keeps(path).is_none()) {
+        brought.removed += u64::from(!here.contains_key(path));
         say(&Patch::RemoveFile { path: path.clone() }, &[])?;
     }
     let here_too = by_name(&own.directories, |directory| &directory.path);
@@ -180,15 +190,22 @@ fn send_as(
         say(&Patch::Directory { path, owner }, &[])?;
     }
     for (path, file) in &here {
-        let other = there.get(path);
-        if other.is_some_and(|other| other.same(file)) {
+        let other = keeps(path);
+        if file.first_name.is_some() || other.is_some_and(|other| other.same(file)) {
             continue;
         }
         brought.files += 1;
         let (size, owner) = (file.size, file.owner);
         let path = path.clone();
         say(&Patch::File { path, size, owner }, &[])?;
-        brought.pages += send_pages(file, other.copied(), verified, &mut changed, say)?;
+        brought.pages += send_pages(file, other, verified, &mut changed, say)?;
+    }
+    for (path, file) in here.iter().filter(|(path, _)| keeps(path).is_none()) {
+        if let Some(to) = file.first_name.clone() {
+            brought.files += 1;
+            let path = path.clone();
+            say(&Patch::Link { path, to }, &[])?;
+        }
     }
     say(&Patch::Done, &[])?;
     Ok((brought, changed))
@@ -262,6 +279,7 @@ pub(crate) fn receive(receiver: &mut Receiver, data: &[PathBuf]) -> Result<Broug
             | Patch::RemoveDirectory { path }
             | Patch::Directory { path, .. }
             | Patch::File { path, .. }
+            | Patch::Link { path, .. }
             | Patch::Pages { path, .. } => inside(path, data)?,
             Patch::Done => {
                 close(open.take())
@@ -310,6 +328,10 @@ pub(crate) fn receive(receiver: &mut Receiver, data: &[PathBuf]) -> Result<Broug
                 brought.pages += bytes.len().div_ceil(PAGE) as u64;
                 file.write_all_at(bytes, first * PAGE as u64)
                     .map_err(failed)?;
+            }
+            Patch::Link { to, .. } => {
+                brought.files += 1;
+                fs::hard_link(inside(&to, data)?, &path).map_err(failed)?;
             }
             Patch::Done => {}
         }
@@ -371,6 +393,7 @@ mod tests {
             pages: vec![format!("{:032x}", page_digest(b"x"))],
             wrong: wrong.to_vec(),
             owner: Owner::default(),
+            first_name: None,
         };
         let manifest = |files: Vec<Listed>| Manifest {
             files,

@@ -348,15 +348,27 @@ impl Files {
                     self.ledger.renamed(&first, &second);
                 }
             }
-            libc::SYS_link | libc::SYS_linkat
-                if self.is_protected(&first) || self.is_protected(&path(2)) =>
-            {
-                return Err(FollowError::Unsupported {
-                    path: first,
-                    what: "a second name (link)",
-                });
-            }
+            libc::SYS_link | libc::SYS_linkat => self.linked(&first, &path(2), note.len)?,
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// `flags` of linkat(2): by some the first path is not the name of the file itself.
+    fn linked(&mut self, first: &Path, second: &Path, flags: u64) -> Result<(), FollowError> {
+        let (from, to) = (self.is_protected(first), self.is_protected(second));
+        let is_known = self.ledger.id(first).is_some();
+        if from && to && is_known {
+            self.ledger.linked(first, second);
+        } else if to || (from && is_known) {
+            // The ledger has files alone: what it does not know is a symbolic link, unless the call has followed one.
+            if from && to && flags == 0 {
+                return Ok(());
+            }
+            return Err(FollowError::Unsupported {
+                path: first.to_path_buf(),
+                what: "a second name (link) across the protected directories' border, or by way of a descriptor or a symbolic link",
+            });
         }
         Ok(())
     }

@@ -45,6 +45,8 @@ struct Entry {
     pages: Vec<Page>,
     /// Some page has been written since the file was last made durable.
     is_unsettled: bool,
+    /// How many it has (link(2)).
+    names: u32,
 }
 
 /// Why the ledger cannot go on.
@@ -237,18 +239,13 @@ impl Ledger {
 
     /// A file under a name, new or known.
     pub(crate) fn file(&mut self, path: &Path) -> FileId {
-        use std::os::unix::ffi::OsStrExt;
         if let Some(id) = self.id(path) {
             return id;
         }
         let id = FileId(self.next);
         self.next += 1;
-        self.names.insert(path.into(), id);
-        self.files.insert(id, Entry::default());
-        self.log(
-            record::NAME,
-            &[&id.0.to_le_bytes(), path.as_os_str().as_bytes()].concat(),
-        );
+        self.put_name(path, id);
+        self.log_name(record::NAME, id, path);
         id
     }
 
@@ -424,15 +421,60 @@ impl Ledger {
         }
     }
 
+    fn put_name(&mut self, path: &Path, id: FileId) {
+        self.drop_name(path);
+        self.names.insert(path.into(), id);
+        self.files.entry(id).or_default().names += 1;
+    }
+
+    /// Whose it was.
+    fn drop_name(&mut self, path: &Path) -> Option<FileId> {
+        let id = self.names.remove(path)?;
+        if let Some(entry) = self.files.get_mut(&id) {
+            entry.names -= 1;
+        }
+        Some(id)
+    }
+
+    fn names_of(&self, id: FileId) -> u32 {
+        self.files.get(&id).map_or(0, |entry| entry.names)
+    }
+
+    /// Whether the file of this name has others.
+    pub(crate) fn has_other_names(&self, path: &Path) -> bool {
+        self.id(path).is_some_and(|id| self.names_of(id) > 1)
+    }
+
+    fn log_name(&mut self, kind: u8, id: FileId, path: &Path) {
+        use std::os::unix::ffi::OsStrExt;
+        self.log(
+            kind,
+            &[&id.0.to_le_bytes(), path.as_os_str().as_bytes()].concat(),
+        );
+    }
+
+    /// A file has one more name. Nothing: it is none that the ledger has.
+    pub(crate) fn linked(&mut self, from: &Path, to: &Path) -> Option<FileId> {
+        let id = self.id(from)?;
+        self.log_name(record::LINKED, id, to);
+        self.put_name(to, id);
+        Some(id)
+    }
+
     /// A name is gone. Who has the file open may still write to it.
     pub(crate) fn unlinked(&mut self, path: &Path) {
-        if let Some(id) = self.names.remove(path) {
-            self.log(record::GONE, &id.0.to_le_bytes());
+        match self.drop_name(path) {
+            Some(id) if self.names_of(id) > 0 => self.log_name(record::UNNAMED, id, path),
+            Some(id) => self.log(record::GONE, &id.0.to_le_bytes()),
+            None => {}
         }
     }
 
+    /// Between two names of one file that does nothing (rename(2)).
     pub(crate) fn renamed(&mut self, from: &Path, to: &Path) {
-        use std::os::unix::ffi::OsStrExt;
+        if self.id(from).is_some_and(|id| self.id(to) == Some(id)) {
+            return;
+        }
         let moved: Vec<_> = self
             .names
             .keys()
@@ -444,7 +486,7 @@ impl Ledger {
         }
         self.unlinked(to);
         for path in moved {
-            let Some(id) = self.names.remove(&path) else {
+            let Some(id) = self.drop_name(&path) else {
                 continue;
             };
             let rest = path.strip_prefix(from).expect("it starts with it");
@@ -453,11 +495,13 @@ impl Ledger {
             } else {
                 to.join(rest)
             };
-            self.log(
-                record::NAME,
-                &[&id.0.to_le_bytes(), new.as_os_str().as_bytes()].concat(),
-            );
-            self.names.insert(new, id);
+            if self.names_of(id) == 0 {
+                self.log_name(record::NAME, id, &new);
+            } else {
+                self.log_name(record::LINKED, id, &new);
+                self.log_name(record::UNNAMED, id, &path);
+            }
+            self.put_name(&new, id);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::tls::{Incoming, Outgoing};
 use steadfast_digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 15;
+pub(crate) const VERSION: u32 = 16;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 /// A shorter body fits into a packet or two as it is.
@@ -478,12 +478,22 @@ pub(crate) struct Listed {
     /// Pages that are not as the site's own ledger has them.
     pub(crate) wrong: Vec<u64>,
     pub(crate) owner: Owner,
+    /// Of a file with several names (link(2)), unless this is the first one.
+    pub(crate) first_name: Option<String>,
 }
 
 impl Listed {
     /// Whatever the ledgers say.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.size == other.size && self.pages == other.pages && self.owner == other.owner
+    }
+
+    /// Whose name it is.
+    pub(crate) fn name_of(&self) -> String {
+        self.first_name.as_ref().map_or_else(
+            || "a file of its own".into(),
+            |first| format!("one with {first}"),
+        )
     }
 }
 

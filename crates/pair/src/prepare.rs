@@ -9,9 +9,12 @@
 //!   primary ── go ──► secondary
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
+use std::hash::Hash;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use steadfast_contract::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, Plan};
@@ -111,9 +114,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         source,
     })?;
     Ledger::check_device(&side.ledger, &data)?;
-    for dir in &data {
-        have_one_name_each(dir)?;
-    }
+    have_their_names_inside(&data)?;
     let image = std::fs::read(&path).map_err(|source| PairError::Directory {
         path: path.clone(),
         source,
@@ -193,28 +194,57 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
     })
 }
 
-/// What is written under one name of a file changes under the others, where the ledger does not see it.
-fn have_one_name_each(dir: &Path) -> Result<(), PairError> {
-    use std::os::unix::fs::MetadataExt;
-    let unreadable = |source| PairError::Directory {
-        path: dir.into(),
-        source,
-    };
-    let mut files = Vec::new();
-    walk(dir, &mut files).map_err(unreadable)?;
-    for path in files {
-        let names = path.symlink_metadata().map_err(unreadable)?.nlink();
-        if names > 1 {
-            let path = path.display();
-            return Err(PairError::Missing(
-                format!(
-                    "a protected file has to have one name, and {path} has {names} (hard links)"
-                ),
-                format!("cp -p {path} {path}.own && mv {path}.own {path}, on both sites"),
-            ));
+/// What is written under one name of a file changes under the others: the ledger has to see them all.
+fn have_their_names_inside(data: &[PathBuf]) -> Result<(), PairError> {
+    let mut found: HashMap<(u64, u64), (u64, u64, PathBuf)> = HashMap::new();
+    for dir in data {
+        let unreadable = |source| PairError::Directory {
+            path: dir.clone(),
+            source,
+        };
+        let mut files = Vec::new();
+        walk(dir, &mut files).map_err(unreadable)?;
+        for path in files {
+            let meta = path.symlink_metadata().map_err(unreadable)?;
+            let (names, _, _) =
+                found
+                    .entry((meta.dev(), meta.ino()))
+                    .or_insert((0, meta.nlink(), path));
+            *names += 1;
         }
     }
-    Ok(())
+    let strays = found.into_values().find(|(names, all, _)| names != all);
+    let Some((names, all, path)) = strays else {
+        return Ok(());
+    };
+    let path = path.display();
+    Err(PairError::Missing(
+        format!(
+            "a protected file has to have all its names (hard links) below protected directories, and {path} has {names} of {all} there"
+        ),
+        format!("cp -p {path} {path}.own && mv {path}.own {path}, on both sites"),
+    ))
+}
+
+/// Of names in the order in which they are listed, those that are further ones of a file that had one before.
+#[derive(Debug)]
+struct FirstNames<K>(HashMap<K, String>);
+
+impl<K: Eq + Hash> FirstNames<K> {
+    fn new() -> Self {
+        Self(HashMap::new())
+    }
+
+    /// The first name of the file, if this is another one.
+    fn of(&mut self, file: K, path: &Path) -> Option<String> {
+        match self.0.entry(file) {
+            Entry::Occupied(first) => Some(first.get().clone()),
+            Entry::Vacant(none) => {
+                none.insert(path.display().to_string());
+                None
+            }
+        }
+    }
 }
 
 /// Regular files below a directory, links not followed, by name.
@@ -269,6 +299,7 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
         directories,
         others,
     } = found;
+    let mut firsts = FirstNames::new();
     let files = files
         .into_iter()
         .map(|path| {
@@ -277,6 +308,7 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
                 source,
             };
             let digests = crate::disk::digests(&path).map_err(unreadable)?;
+            let meta = path.symlink_metadata().map_err(unreadable)?;
             let wrong = if ledger.is_empty() {
                 Vec::new()
             } else {
@@ -291,7 +323,8 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
                     .map(|digest| format!("{digest:032x}"))
                     .collect(),
                 wrong,
-                owner: owner(&path)?,
+                owner: Owner::of(&meta),
+                first_name: firsts.of((meta.dev(), meta.ino()), &path),
             })
         })
         .collect::<Result<_, PairError>>()?;
@@ -321,6 +354,7 @@ pub(crate) fn manifest_of_ledger(data: &[PathBuf], ledger: &Ledger) -> Result<Ma
         })?;
     }
     let sizes: BTreeMap<&Path, u64> = ledger.names().collect();
+    let mut firsts = FirstNames::new();
     let mut files = Vec::new();
     for path in found.files {
         let known = ledger.id(&path).zip(sizes.get(path.as_path()));
@@ -343,6 +377,7 @@ pub(crate) fn manifest_of_ledger(data: &[PathBuf], ledger: &Ledger) -> Result<Ma
             size: *size,
             pages,
             wrong: Vec::new(),
+            first_name: firsts.of(id, &path),
         });
     }
     let mut directories = Vec::new();
@@ -417,6 +452,13 @@ fn differing_files(primary: &[Listed], secondary: &[Listed]) -> Vec<String> {
                 file.owner, other.owner
             ));
         }
+        if file.first_name != other.first_name {
+            lines.push(format!(
+                "{path}: {} on the primary, {} on the secondary",
+                file.name_of(),
+                other.name_of()
+            ));
+        }
         for (page, _) in (0_u64..)
             .zip(file.pages.iter().zip(&other.pages))
             .filter(|(_, (a, b))| a != b)
@@ -457,14 +499,27 @@ pub(crate) fn enrol(ledger: &mut Ledger, own: &Manifest) -> Result<(), PairError
     for path in stale {
         ledger.unlinked(&path);
     }
-    for file in files {
+    for file in files.iter().filter(|file| file.first_name.is_none()) {
+        let path = Path::new(&file.path);
+        if ledger.has_other_names(path) {
+            ledger.unlinked(path); // those that are its own are given back below
+        }
         let digests = file
             .pages
             .iter()
             .map(|digest| crate::hex::digest_of(digest))
             .collect::<io::Result<Vec<_>>>()
             .map_err(PairError::Link)?;
-        ledger.enrol(Path::new(&file.path), file.size, &digests);
+        ledger.enrol(path, file.size, &digests);
+    }
+    for file in files {
+        let path = Path::new(&file.path);
+        if let Some(first) = file.first_name.as_deref().map(Path::new)
+            && ledger.id(path) != ledger.id(first)
+        {
+            ledger.unlinked(path);
+            ledger.linked(first, path);
+        }
     }
     ledger.flush(true)?;
     Ok(())
@@ -486,4 +541,27 @@ pub(crate) fn start(
         joins,
         exchange: prepared.exchange,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_of_a_file_have_to_be_protected() {
+        let dir = format!("steadfast-pair-names-{}", std::process::id());
+        let dir = std::env::temp_dir().join(dir);
+        let [one, two, outside] = ["one", "two", "outside"].map(|name| dir.join(name));
+        for dir in [&one, &two, &outside] {
+            std::fs::create_dir_all(dir).expect("a directory");
+        }
+        let data = [one.clone(), two.clone()];
+        std::fs::write(one.join("f"), "f").expect("a file");
+        std::fs::hard_link(one.join("f"), two.join("g")).expect("a name");
+        have_their_names_inside(&data).expect("both are below");
+        std::fs::hard_link(one.join("f"), outside.join("h")).expect("a name");
+        let told = have_their_names_inside(&data).expect_err("the third is not");
+        assert!(told.to_string().contains("has 2 of 3 there"), "{told}");
+        std::fs::remove_dir_all(dir).expect("clean");
+    }
 }

@@ -1075,7 +1075,7 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 	} else if (comes_of_names(nr, ret)) {
 		int i = name_row(nr);
 		note_storage(e, SF_N_NAME, ~0ull)->off = nr;
-		n->len = nr == NR_truncate ? a[1] : nr == NR_renameat2 ? (u32)a[4] : 0;
+		n->len = nr == NR_truncate ? a[1] : nr == NR_renameat2 || nr == NR_linkat ? (u32)a[4] : 0;
 		add_name(r, n, a, names[i].dir1, names[i].path1);
 		if (names[i].path2 >= 0)
 			add_name(r, n, a, names[i].dir2, names[i].path2);

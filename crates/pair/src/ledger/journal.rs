@@ -18,6 +18,9 @@ pub(super) mod record {
     pub(in crate::ledger) const DURABLE: u8 = 5;
     /// What digests are made by: the first record, and none in a ledger of before there was a choice (XXH3).
     pub(in crate::ledger) const MADE_BY: u8 = 6;
+    /// One more name, and one less.
+    pub(in crate::ledger) const LINKED: u8 = 7;
+    pub(in crate::ledger) const UNNAMED: u8 = 8;
     /// kind, length, CRC32C of kind and body
     pub(in crate::ledger) const HEAD: usize = 9;
 }
@@ -69,10 +72,17 @@ impl Ledger {
         match kind {
             record::NAME => {
                 self.next = self.next.max(id.0 + 1);
-                self.names.retain(|_, other| *other != id);
-                self.names
-                    .insert(Path::new(std::ffi::OsStr::from_bytes(rest)).into(), id);
-                self.files.entry(id).or_default();
+                self.forget_names(id);
+                self.put_name(Path::new(std::ffi::OsStr::from_bytes(rest)), id);
+            }
+            record::LINKED if self.files.contains_key(&id) => {
+                self.put_name(Path::new(std::ffi::OsStr::from_bytes(rest)), id);
+            }
+            record::UNNAMED => {
+                let path = Path::new(std::ffi::OsStr::from_bytes(rest));
+                if self.id(path) == Some(id) {
+                    self.drop_name(path);
+                }
             }
             record::SIZE => self.size(id, number(0)?),
             record::PAGES => {
@@ -86,7 +96,7 @@ impl Ledger {
                 entry.is_unsettled = true;
             }
             record::GONE => {
-                self.names.retain(|_, other| *other != id);
+                self.forget_names(id);
                 self.files.remove(&id);
             }
             record::DURABLE => self.settle(id),
@@ -96,6 +106,15 @@ impl Ledger {
             _ => return None,
         }
         Some(())
+    }
+
+    fn forget_names(&mut self, id: FileId) {
+        if self.names_of(id) > 0 {
+            self.names.retain(|_, other| *other != id);
+        }
+        if let Some(entry) = self.files.get_mut(&id) {
+            entry.names = 0;
+        }
     }
 
     pub(super) fn log(&mut self, kind: u8, body: &[u8]) {
@@ -108,11 +127,11 @@ impl Ledger {
 
     /// Writes the whole ledger anew, in place of the journal.
     pub(super) fn rewrite(&mut self) -> Result<(), LedgerError> {
-        use std::os::unix::ffi::OsStrExt;
         if self.path.as_os_str().is_empty() {
             return Ok(());
         }
         self.pending.clear();
+        let mut told = HashSet::new();
         let names: Vec<_> = self
             .names
             .iter()
@@ -120,11 +139,12 @@ impl Ledger {
             .collect();
         self.log(record::MADE_BY, &(chosen() as u64).to_le_bytes());
         for (path, id) in names {
+            if !told.insert(id) {
+                self.log_name(record::LINKED, id, &path);
+                continue;
+            }
             let entry = self.files.get(&id).cloned().unwrap_or_default();
-            self.log(
-                record::NAME,
-                &[&id.0.to_le_bytes(), path.as_os_str().as_bytes()].concat(),
-            );
+            self.log_name(record::NAME, id, &path);
             self.log(
                 record::SIZE,
                 &[id.0.to_le_bytes(), entry.size.to_le_bytes()].concat(),
@@ -264,7 +284,7 @@ fn has_record_behind(bytes: &[u8]) -> bool {
         let rest = &bytes[at..];
         rest.get(..record::HEAD).is_some_and(|head| {
             let len = u32::from_le_bytes(head[1..5].try_into().expect("four bytes")) as usize;
-            (1..=record::MADE_BY).contains(&head[0])
+            (1..=record::UNNAMED).contains(&head[0])
                 && len >= 8
                 && rest
                     .get(record::HEAD..record::HEAD + len)

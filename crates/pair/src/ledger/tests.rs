@@ -270,6 +270,44 @@ fn verify_names_the_page_that_flipped_and_is_silent_before() {
 }
 
 #[test]
+fn a_file_keeps_its_pages_until_its_last_name_is_gone_and_the_journal_knows_all_names() {
+    let dir = scratch("names");
+    let [a, b, c, d] = ["/d/a", "/d/b", "/d/c", "/d/d"].map(Path::new);
+    let page = page_digest(&[1; PAGE]);
+    let mut ledger = Ledger::open(&dir).expect("an empty ledger");
+    ledger.enrol(a, PAGE as u64, &[page]);
+    ledger.enrol(d, 0, &[]);
+    let id = ledger.linked(a, b).expect("a file");
+    ledger.renamed(a, b);
+    ledger.renamed(a, a);
+    assert_eq!([ledger.id(a), ledger.id(b)], [Some(id); 2]);
+    ledger.renamed(a, c);
+    ledger.linked(c, a);
+    ledger.unlinked(b);
+    // A name that takes another file's place.
+    ledger.renamed(c, d);
+    for _ in 0..2 {
+        // By the records as they came, and then by the journal as it was written anew.
+        ledger.flush(true).expect("room");
+        drop(ledger);
+        ledger = Ledger::open(&dir).expect("whole");
+        let names: Vec<_> = ledger.names().map(|(path, _)| path.to_owned()).collect();
+        assert_eq!(names, [a, d]);
+        assert_eq!(ledger.id(a), ledger.id(d));
+        assert!(ledger.has_other_names(a));
+    }
+    ledger.unlinked(a);
+    assert!(!ledger.has_other_names(d));
+    let id = ledger.id(d).expect("its last name");
+    assert_eq!(ledger.accepted(id, 0), [page]);
+    ledger.unlinked(d);
+    ledger.flush(true).expect("room");
+    drop(ledger);
+    assert!(Ledger::open(&dir).expect("whole").is_empty());
+    fs::remove_dir_all(&dir).expect("clean");
+}
+
+#[test]
 fn a_ledger_beside_its_data_is_refused() {
     let dir = scratch("device");
     assert!(matches!(

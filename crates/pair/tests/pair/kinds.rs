@@ -162,7 +162,7 @@ fn what_would_leave_the_sites_unequal_is_refused_by_name() {
         assert!(before.starts_with("pread "), "{before}");
         assert_eq!(both.ask(&format!("put {kind}")), "");
         let ends = both.end();
-        // The ledger refuses a second name when the primary has made it, which stops the secondary.
+        // The ledger refuses such a name when the primary has made it, which stops the secondary.
         let secondary = if kind == "link" { 122 } else { 121 };
         let codes = [Some(121), Some(secondary)];
         assert_eq!(ends.codes(), codes, "{kind}: {}", ends.said());
@@ -205,18 +205,6 @@ fn a_wrong_page_of_an_open_file_is_repaired_under_its_new_name_and_stops_the_pro
         assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
         assert!(ends.said().contains("its name is gone"), "{}", ends.said());
     }
-    fs::remove_dir_all(dir).expect("clean");
-}
-
-#[test]
-fn a_file_with_two_names_keeps_the_pair_from_starting() {
-    let (dir, program) = with_file("names");
-    let site = site(&dir.join("data"), &program);
-    fs::hard_link(dir.join("data/f"), dir.join("data/second")).expect("a name");
-    let ends = Both::start(&site, &site).end();
-    assert_eq!(ends.codes(), [Some(121); 2], "{}", ends.said());
-    let line = "a protected file has to have one name";
-    assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
     fs::remove_dir_all(dir).expect("clean");
 }
 

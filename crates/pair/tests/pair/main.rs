@@ -17,6 +17,7 @@ mod ipc;
 mod join;
 mod kinds;
 mod kubernetes;
+mod links;
 mod lost;
 mod moments;
 mod names;
