@@ -117,9 +117,13 @@ impl Files {
         })
     }
 
-    /// The descriptors that name files, for a site that comes back.
+    /// The descriptors that name files, for a site that comes back, each by the name that its file has now.
     pub(crate) fn descriptors(&self, table: u64) -> Vec<(i32, PathBuf, bool)> {
-        let named = |(fd, open): (&i32, &Open)| (*fd, open.path.clone(), open.file.is_some());
+        let named = |(fd, open): (&i32, &Open)| {
+            let now = open.file.and_then(|file| self.ledger.path(file));
+            let path = now.unwrap_or(&open.path).to_path_buf();
+            (*fd, path, open.file.is_some())
+        };
         let all = self.open.get(&table).into_iter().flatten();
         all.map(named).collect()
     }

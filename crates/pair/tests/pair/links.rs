@@ -158,6 +158,30 @@ fn a_site_that_joins_gets_all_names_of_a_file() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// The joiner's ledger knows it by the name that it has then.
+#[test]
+fn a_file_whose_name_has_changed_while_it_is_open_is_written_to_behind_a_join() {
+    let dir = with_names("links-open");
+    let (sites, witness) = ([shell(&dir), shell(&dir)], Witness::new("links-open"));
+    let said = witness.flags(2000);
+    let (mut a, door) = left_alone(&sites, ["127.0.0.1"; 2], &said, &witness.0);
+    assert_eq!(a.ask("exec 3<>f && mv f f2 && echo moved"), "moved");
+    let to = flags(&said, &["--peer", &door]);
+    let mut c = Told::start(&sites[1], "join", &to, &witness.0, "c");
+    a.wait_for("the other site is back");
+    assert_eq!(a.ask("printf new >&3; echo $(head -c 4 f2)"), "newf");
+    a.kill();
+    c.wait_for("this site goes on alone");
+    let mut line = c.ask("echo $(head -c 5 f2)");
+    while ["moved", "newf"].contains(&line.as_str()) {
+        line = c.line(); // what the lost one was not heard to say
+    }
+    assert_eq!(line, "newff", "{}", c.said());
+    let (status, said) = c.end();
+    assert_eq!(status, Some(0), "{said}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// As it is configured by default: an object is linked to its name, and the name that it was written under goes.
 #[test]
 fn git_commits_packs_and_finds_no_fault() {
