@@ -208,6 +208,21 @@ fn a_wrong_page_of_an_open_file_is_repaired_under_its_new_name_and_stops_the_pro
     fs::remove_dir_all(dir).expect("clean");
 }
 
+/// The kernel maps it without a pair.
+#[test]
+fn a_mapping_of_more_than_a_gib_is_one_that_the_file_system_has_not() {
+    let (dir, program) = with_file("huge");
+    let site = site(&dir.join("data"), &program);
+    let (right, _) = bare(&dir, &program, "put huge\n");
+    assert_eq!(right, "put huge done\n");
+    let mut both = Both::start(&site, &site);
+    assert_eq!(both.ask("put huge"), "put huge No such device");
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0); 2], "{}", ends.said());
+    assert_eq!(ends.said(), "");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// Fio reads back what it has written at random places in random pieces, and holds it against sums of its own.
 #[test]
 fn fio_finds_what_it_has_written() {
