@@ -120,6 +120,8 @@ static int is_both_fd(u32 nr, const u64 a[6])
 	case NR_ftruncate:
 	case NR_fchmod:
 	case NR_fchown:
+	case NR_fsetxattr:
+	case NR_fremovexattr:
 	case NR_readahead:
 	case NR_fadvise64:
 	case NR_sync_file_range:
@@ -138,13 +140,16 @@ static const struct {
 	u16 nr;
 	signed char dir1, path1, dir2, path2;
 } names[] = {
-	{ NR_unlink, -1, 0, -1, -1 },   { NR_unlinkat, 0, 1, -1, -1 },  { NR_rename, -1, 0, -1, 1 },   { NR_renameat, 0, 1, 2, 3 },
-	{ NR_renameat2, 0, 1, 2, 3 },   { NR_link, -1, 0, -1, 1 },      { NR_linkat, 0, 1, 2, 3 },     { NR_mkdir, -1, 0, -1, -1 },
-	{ NR_mkdirat, 0, 1, -1, -1 },   { NR_rmdir, -1, 0, -1, -1 },    { NR_symlink, -1, 1, -1, -1 }, { NR_symlinkat, 1, 2, -1, -1 },
-	{ NR_chmod, -1, 0, -1, -1 },    { NR_fchmodat, 0, 1, -1, -1 },  { NR_chown, -1, 0, -1, -1 },   { NR_lchown, -1, 0, -1, -1 },
-	{ NR_fchownat, 0, 1, -1, -1 },  { NR_truncate, -1, 0, -1, -1 }, { NR_utime, -1, 0, -1, -1 },   { NR_utimes, -1, 0, -1, -1 },
-	{ NR_utimensat, 0, 1, -1, -1 }, { NR_futimesat, 0, 1, -1, -1 }, { NR_mknod, -1, 0, -1, -1 },   { NR_mknodat, 0, 1, -1, -1 },
-	{ NR_chdir, -1, 0, -1, -1 },
+	{ NR_unlink, -1, 0, -1, -1 },      { NR_unlinkat, 0, 1, -1, -1 },      { NR_rename, -1, 0, -1, 1 },
+	{ NR_renameat, 0, 1, 2, 3 },       { NR_renameat2, 0, 1, 2, 3 },       { NR_link, -1, 0, -1, 1 },
+	{ NR_linkat, 0, 1, 2, 3 },         { NR_mkdir, -1, 0, -1, -1 },        { NR_mkdirat, 0, 1, -1, -1 },
+	{ NR_rmdir, -1, 0, -1, -1 },       { NR_symlink, -1, 1, -1, -1 },      { NR_symlinkat, 1, 2, -1, -1 },
+	{ NR_chmod, -1, 0, -1, -1 },       { NR_fchmodat, 0, 1, -1, -1 },      { NR_chown, -1, 0, -1, -1 },
+	{ NR_lchown, -1, 0, -1, -1 },      { NR_fchownat, 0, 1, -1, -1 },      { NR_truncate, -1, 0, -1, -1 },
+	{ NR_utime, -1, 0, -1, -1 },       { NR_utimes, -1, 0, -1, -1 },       { NR_utimensat, 0, 1, -1, -1 },
+	{ NR_futimesat, 0, 1, -1, -1 },    { NR_mknod, -1, 0, -1, -1 },        { NR_mknodat, 0, 1, -1, -1 },
+	{ NR_chdir, -1, 0, -1, -1 },       { NR_setxattr, -1, 0, -1, -1 },     { NR_lsetxattr, -1, 0, -1, -1 },
+	{ NR_removexattr, -1, 0, -1, -1 }, { NR_lremovexattr, -1, 0, -1, -1 }, { NR_fchmodat2, 0, 1, -1, -1 },
 };
 
 static int name_row(u32 nr)

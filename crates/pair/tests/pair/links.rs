@@ -14,7 +14,7 @@ use crate::sites::*;
 /// Does what a line says, and answers with a line.
 const DOES: &str = "while read -r line; do eval \"$line\" </dev/null 2>&1; done";
 
-fn shell(seed: &Path) -> Site {
+pub(crate) fn shell(seed: &Path) -> Site {
     Site {
         command: ["/bin/sh", "-c", DOES].map(String::from).to_vec(),
         ..sqlite_site(seed)

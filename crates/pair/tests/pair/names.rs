@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
+use crate::links;
 use crate::sites::*;
 
 const LIST: &str = "SELECT count(*) FROM fsdir('.');";
@@ -138,5 +140,41 @@ fn a_call_that_ends_otherwise_on_one_site_is_told_with_its_path() {
             assert_eq!(ends.codes(), [Some(0); 2], "{said}");
         }
     }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// Access lists are such attributes: a survivor whose files lack them would grant more, or less.
+#[test]
+fn rights_and_extended_attributes_are_set_on_both_disks() {
+    const SCRIPT: &str = "my ($call, $at, $name, $value) = @ARGV; open F, '<', $at; $at = fileno F if $call == 190; \
+        print syscall($call, $at, $name, $value, length $value, 0), \"\\n\"";
+    let dir = with_files("attributes");
+    fs::write(dir.join("does.pl"), SCRIPT).expect("a script");
+    let mut both = Both::start(&links::shell(&dir), &links::shell(&dir));
+    let has = |site: &Child, name: &str| {
+        let path = format!("/proc/{}/root/mnt/data/x.db", site.id());
+        let look = format!(
+            "my ($b, $n, $p) = (' ' x 9, 'user.{name}', '{path}'); print syscall(191, $p, $n, $b, 9), $b"
+        );
+        let said = Command::new("perl").args(["-e", &look]).output();
+        String::from_utf8(said.expect("perl is installed").stdout).expect("text")
+    };
+    let chmod = "perl -e '$p = \"x.db\"; print syscall(452, -100, $p, 0640, 0), \"\\n\"'";
+    assert_eq!(both.ask(chmod), "0", "fchmodat2");
+    assert_eq!(both.ask("stat -c %a x.db"), "640");
+    // By name, and by descriptor.
+    assert_eq!(both.ask("perl does.pl 188 x.db user.a one"), "0");
+    assert_eq!(both.ask("perl does.pl 190 x.db user.b two"), "0");
+    for site in [&both.a, &both.b] {
+        assert_eq!(has(site, "a"), "3one      ");
+        assert_eq!(has(site, "b"), "3two      ");
+    }
+    assert_eq!(both.ask("perl does.pl 197 x.db user.a none"), "0");
+    for site in [&both.a, &both.b] {
+        assert_eq!(has(site, "a"), "-1         ");
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    assert_eq!(ends.said(), "");
     fs::remove_dir_all(dir).expect("clean");
 }
