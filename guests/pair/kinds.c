@@ -395,6 +395,8 @@ static int put(const char *kind, const char *path, unsigned round)
 		done = huge(path) ? 5100 : -1;
 	else if (!strcmp(kind, "punch"))
 		done = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE) ? -1 : 5100;
+	else if (!strcmp(kind, "root"))
+		done = chroot(".") ? -1 : 5100;
 	else if (!strcmp(kind, "cut"))
 		done = truncate(path, 5000) ? -1 : 5100;
 	else if (!strcmp(kind, "exchange") || !strcmp(kind, "linked")) {

@@ -131,6 +131,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "the other process would not see it; fix: configure the program to read that file instead of mapping it",
     ),
     (
+        0x8000_012c,
+        "in a pair: another root directory (chroot)",
+        "the ledger knows files by their whole paths, which the kernel does not tell from there on; fix: configure the program without it",
+    ),
+    (
         0x8000_0108,
         "a mapping that is to be copied (--private)",
         "there is no memory for the copy, and without it all replicas would have the same frames; fix: more memory (ulimit -v, the cgroup's limit), or --private without it",

@@ -612,6 +612,7 @@ struct sf_traps {
 #define SF_NR_PAIR_UNREAD 0x80000128u /* ... a write to a part of a page that cannot be read; end_value is why */
 #define SF_NR_PAIR_IPC_OTHER 0x80000129u /* ... a set of semaphores or a queue of System V that it has not made */
 #define SF_NR_PAIR_SHOWN 0x8000012bu /* ... a file changed that another process has mapped */
+#define SF_NR_PAIR_ROOT 0x8000012cu /* ... chroot(2) */
 #define SF_NR_PAIR_IPC_MANY 0x8000012au /* ... more of System V than a pair keeps account of */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
 #define SF_NR_SPAWN_NUMBERS 0x80000109u /* a child where replicas have process numbers of their own */

@@ -348,6 +348,7 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 			       : 0;
 	case NR_fallocate: return kind_of_storage(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
 	case NR_truncate: return a[1] % PAGE ? SF_NR_PAIR_TRUNCATE : 0;
+	case NR_chroot: return SF_NR_PAIR_ROOT;
 	}
 	if (is_write(nr) && is_file(a[0]) && write_bytes(nr, a) > WRITE_MAX)
 		return SF_NR_PAIR_WRITE;

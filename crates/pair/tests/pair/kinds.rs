@@ -151,6 +151,7 @@ fn what_would_leave_the_sites_unequal_is_refused_by_name() {
         ("map", "mapping a protected file"),
         ("punch", "fallocate that cuts or shifts a protected file"),
         ("cut", "truncate(2) by name"),
+        ("root", "another root directory (chroot)"),
         ("link", "a second name (link)"),
         (
             "breeds",
