@@ -298,6 +298,8 @@ static int is_denied(u32 nr, const u64 a[6], int *err)
 		*err = EOPNOTSUPP;
 	if (nr == NR_mmap && (a[3] & 3) == 3 /* MAP_SHARED_VALIDATE */ && (a[3] & 0x80000 /* MAP_SYNC */) && is_file(a[4]))
 		*err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
+	if (nr == NR_lseek && ((u32)a[2] == 3 /* SEEK_DATA */ || (u32)a[2] == 4 /* SEEK_HOLE */) && is_file(a[0]))
+		*err = EINVAL; /* lseek(2): a kernel before 3.1. Where the holes are is each disk's own */
 	if (is_open(nr) && (open_flags(nr, a) & O_TMPFILE) == O_TMPFILE)
 		*err = EOPNOTSUPP; /* open(2): the file system has no such files. The ledger knows files by name */
 	if (shown > 0)

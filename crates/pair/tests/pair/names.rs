@@ -178,3 +178,26 @@ fn rights_and_extended_attributes_are_set_on_both_disks() {
     assert_eq!(ends.said(), "");
     fs::remove_dir_all(dir).expect("clean");
 }
+
+/// The same bytes, in fewer blocks: as cp(1) leaves them, or a site that has joined.
+#[test]
+fn holes_that_a_file_has_on_one_disk_alone_are_no_difference() {
+    use std::os::unix::fs::FileExt;
+    let [sparse, dense] = ["holes-sparse", "holes-dense"].map(seed);
+    let file = fs::File::create(sparse.join("f")).expect("a file");
+    file.set_len(100_000).expect("room");
+    file.write_all_at(b"middle", 50_000).expect("stored");
+    let bytes = fs::read(sparse.join("f")).expect("a file");
+    fs::write(dense.join("f"), bytes).expect("a file");
+    for [a, b] in [[&sparse, &dense], [&dense, &sparse]] {
+        let both = Both::start(&links::shell(a), &links::shell(b));
+        let ends = both
+            .told("cp f g && cmp f g && echo copied", "copied")
+            .end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+        assert_eq!(ends.said(), "");
+    }
+    for dir in [sparse, dense] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
