@@ -67,7 +67,7 @@ static u64 sum_of_registers(void)
 
 static int is_socket_join(u32 class)
 {
-	return class == F_SOCKET || class == F_LISTEN || class == F_CONNECTION;
+	return class == F_SOCKET || class == F_LISTEN || class == F_CONNECTION || class == F_OUTGOING;
 }
 
 static u32 word_of(u32 fd, u32 level, u32 name, u32 *known)
@@ -121,7 +121,7 @@ static s64 give_socket(struct sf_held *h)
 		if (AREA->end > TEXT_TO)
 			l.known = 0;
 		memcpy(h->line, &l, sizeof l);
-	} else if (sys3(NR_getsockname, (u32)h->fd, h->own, &len) == 0) {
+	} else if (h->class != F_OUTGOING && sys3(NR_getsockname, (u32)h->fd, h->own, &len) == 0) {
 		if (len > sizeof h->own)
 			return -ENAMETOOLONG; /* a local socket */
 		h->own_len = len;
@@ -167,6 +167,7 @@ static s64 give_one(struct sf_held *h)
 	case F_SOCKET:
 	case F_LISTEN:
 	case F_CONNECTION:
+	case F_OUTGOING:
 		if ((n = give_socket(h)) < 0)
 			return n;
 		break;
@@ -356,7 +357,8 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 	case F_POLL: own = sys1(NR_epoll_create1, O_CLOEXEC); break;
 	case F_SOCKET:
 	case F_LISTEN:
-	case F_CONNECTION: own = take_socket(h); break;
+	case F_CONNECTION:
+	case F_OUTGOING: own = take_socket(h); break;
 	case F_STREAM: /* this site's own */
 		if (h->fd <= 2)
 			return 0;

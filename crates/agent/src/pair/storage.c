@@ -106,7 +106,7 @@ static int is_channel(u64 fd)
 static int is_socket_storage(u64 fd)
 {
 	u8 k = kind_of_storage(fd);
-	return k == F_SOCKET || k == F_LISTEN || k == F_CONNECTION;
+	return k == F_SOCKET || k == F_LISTEN || k == F_CONNECTION || k == F_OUTGOING;
 }
 
 /* Calls whose first argument is a descriptor, and which both sites make. */
@@ -865,8 +865,8 @@ static int note_state(struct sf_event *e, u32 nr, const u64 a[6])
 	case NR_connect:
 		if (!is_socket_storage(a[0]))
 			return 0;
-		sf_fd_class[(u32)a[0]] = F_FOREIGN;
-		note_storage(e, SF_N_STATE, a[0])->class = F_FOREIGN;
+		sf_fd_class[(u32)a[0]] = F_OUTGOING;
+		note_storage(e, SF_N_STATE, a[0])->class = F_OUTGOING;
 		return 1;
 	case NR_bind:
 	case NR_listen:
@@ -1636,7 +1636,7 @@ s64 sf_pair_lead(int asked)
 	if (app.kept.lost)
 		return -1;
 	for (s64 fd = 0; fd < FDS_MAX; fd++)
-		if (sf_fd_class[fd] == F_FOREIGN)
+		if (sf_fd_class[fd] == F_FOREIGN || (asked && sf_fd_class[fd] == F_OUTGOING))
 			return -1000 - fd;
 	if (asked) /* by the primary, about the other site: the classes are alike. What its kernel has done has to be in the log */
 		return me.made == me.next ? -EAGAIN : 0;
@@ -1660,6 +1660,7 @@ s64 sf_pair_lead(int asked)
 	for (u64 fd = 0; fd < FDS_MAX; fd++) {
 		if (sf_fd_class[fd] == F_LISTEN)
 			listens(fd);
+		PAIR->dropped += sf_fd_class[fd] == F_OUTGOING;
 		if (sf_fd_class[fd] != F_CONNECTION)
 			continue;
 		input_of(fd, &unread);

@@ -22,6 +22,7 @@ enum {
 	F_SIGNALS, /* signalfd(2): the secondary has one that nobody uses */
 	F_FOREIGN,
 		  /* the primary's alone: nobody can lead without it */
+	F_OUTGOING, /* a socket that the program has connected: it is cut where the other site leads, whose own has no peer */
 };
 _Static_assert(F_FOREIGN == 14, "crates/replica/src/site/flow.rs");
 extern u8 sf_fd_class[FDS_MAX];

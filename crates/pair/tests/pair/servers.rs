@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::join::{Told, flags};
+use crate::several::left_alone;
 use crate::sites::*;
 use crate::switch::order;
 
@@ -310,5 +313,80 @@ fn download_goes_on(name: &str, configure: impl Fn(&Path, u16) -> Vec<String>) {
     let taken = "with 1 connections (0 cut)";
     assert!(ends.said().contains(taken), "{}", ends.said());
     client.wait().expect("a child");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// Connects to a port of this host, and does what lines say.
+fn connects(seed: &Path, port: u16) -> Site {
+    let script = format!(
+        "trap '' PIPE; exec 3<>/dev/tcp/127.0.0.1/{port}; while read -r line; do eval \"$line\"; done"
+    );
+    Site {
+        command: ["/bin/bash", "-c", &script].map(String::from).to_vec(),
+        ..sqlite_site(seed)
+    }
+}
+
+const WRITES: &str = "{ echo more >&3; } 2>/dev/null || echo cut";
+
+/// The peer of a connection that the program has opened hears nothing of the other host: to the program it is a broken connection.
+#[test]
+fn a_connection_that_the_program_has_opened_is_cut_and_it_goes_on() {
+    let dir = seed("outgoing");
+    let peer = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = peer.local_addr().expect("bound").port();
+    let site = connects(&dir, port);
+    let witness = Witness::new("outgoing");
+    let mut both = witnessed(&site, &witness);
+    assert_eq!(both.ask("echo hello >&3; echo sent"), "sent");
+    let (stream, _) = peer.accept().expect("it has connected");
+    let mut heard = String::new();
+    let mut stream = BufReader::new(stream);
+    stream.read_line(&mut heard).expect("it has written");
+    assert_eq!(heard, "hello\n");
+    // Nobody has to give it up.
+    let (status, why) = order("detach", &both.a);
+    assert_eq!(status, Some(1), "{why}");
+    assert!(why.contains("descriptor 3 of the program"), "{why}");
+    both.a.kill().expect("a child");
+    let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
+    let mut answer = ask_secondary(&mut both.b, &mut from, WRITES);
+    if answer == "sent" {
+        answer = ask_secondary(&mut both.b, &mut from, "echo again"); // what the lost one was not heard to say
+    }
+    assert_eq!(answer, "cut");
+    drop(both.b.stdin.take());
+    let ends = both.end();
+    assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
+    let line = "with 0 connections (1 cut)";
+    assert!(ends.said().contains(line), "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_connection_that_the_program_has_opened_keeps_no_site_from_joining() {
+    let dir = seed("outgoing-join");
+    let peer = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = peer.local_addr().expect("bound").port();
+    let (sites, witness) = (
+        [0; 2].map(|_| connects(&dir, port)),
+        Witness::new("outgoing-join"),
+    );
+    let said = witness.flags(2000);
+    let (mut a, door) = left_alone(&sites, ["127.0.0.1"; 2], &said, &witness.0);
+    assert_eq!(a.ask("echo hello >&3; echo sent"), "sent");
+    let to = flags(&said, &["--peer", &door]);
+    let mut c = Told::start(&sites[1], "join", &to, &witness.0, "c");
+    a.wait_for("the other site is back");
+    assert_eq!(a.ask("echo more >&3; echo again"), "again");
+    a.kill();
+    c.wait_for("this site goes on alone");
+    let mut answer = c.ask(WRITES);
+    if answer == "again" {
+        answer = c.line(); // what the lost one was not heard to say
+    }
+    assert_eq!(answer, "cut");
+    let (status, said) = c.end();
+    assert_eq!(status, Some(0), "{said}");
     fs::remove_dir_all(dir).expect("clean");
 }
