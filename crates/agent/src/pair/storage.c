@@ -298,6 +298,8 @@ static int is_denied(u32 nr, const u64 a[6], int *err)
 		*err = EOPNOTSUPP;
 	if (nr == NR_mmap && (a[3] & 3) == 3 /* MAP_SHARED_VALIDATE */ && (a[3] & 0x80000 /* MAP_SYNC */) && is_file(a[4]))
 		*err = EOPNOTSUPP; /* as of a device that is no memory (mmap(2)) */
+	if ((nr == NR_preadv2 || nr == NR_pwritev2) && (a[5] & 8 /* RWF_NOWAIT */) && is_file(a[0]))
+		*err = EOPNOTSUPP; /* preadv2(2). What is in the page cache is each site's own */
 	if (nr == NR_lseek && ((u32)a[2] == 3 /* SEEK_DATA */ || (u32)a[2] == 4 /* SEEK_HOLE */) && is_file(a[0]))
 		*err = EINVAL; /* lseek(2): a kernel before 3.1. Where the holes are is each disk's own */
 	if (is_open(nr) && (open_flags(nr, a) & O_TMPFILE) == O_TMPFILE)

@@ -15,6 +15,8 @@ use crate::sites::*;
 
 const PAGE: usize = 4096;
 
+const SQLITE: [&str; 3] = ["sqlite3", "-batch", "x.db"];
+
 /// An image with the files of a seed.
 fn image(dir: &Path, side: &str, seed: &Path) -> PathBuf {
     let path = dir.join(format!("{side}.img"));
@@ -32,11 +34,18 @@ fn image(dir: &Path, side: &str, seed: &Path) -> PathBuf {
 
 /// A site whose data is on an image. The device goes with its last user.
 fn start_on(image: &Path, side: &str, more: &[&str]) -> Child {
-    start_with("data", image, None, side, more)
+    start_with("data", image, None, side, more, &SQLITE)
 }
 
 /// A site of which `what`, data or ledger, is on an image; the other one is on tmpfs, the data with the files of a seed.
-fn start_with(what: &str, image: &Path, seed: Option<&Path>, side: &str, more: &[&str]) -> Child {
+fn start_with(
+    what: &str,
+    image: &Path,
+    seed: Option<&Path>,
+    side: &str,
+    more: &[&str],
+    program: &[&str],
+) -> Child {
     let script = "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs none /dev/shm && \
          mount -t tmpfs none /mnt/ledger && mount -t tmpfs none /mnt/data && device=$(losetup --find --show --direct-io=on \"$1\") && \
          mount -t ext4 \"$device\" /mnt/$2; losetup --detach \"$device\"; [ -z \"$3\" ] || cp -a \"$3\"/. /mnt/data; \
@@ -58,7 +67,8 @@ fn start_with(what: &str, image: &Path, seed: Option<&Path>, side: &str, more: &
         .args([pair(), side])
         .args(more)
         .args(["--ledger", "/mnt/ledger", "--data", "/mnt/data"])
-        .args(["--scrub", "200", "--", "sqlite3", "-batch", "x.db"])
+        .args(["--scrub", "200", "--"])
+        .args(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -386,7 +396,7 @@ fn a_site_whose_ledger_has_failed_leaves_the_program_to_the_other_one() {
         .into_iter()
         .map(|Start { side, flag, fails }| {
             if fails {
-                start_with("ledger", &image, Some(&seed), side, &with(flag))
+                start_with("ledger", &image, Some(&seed), side, &with(flag), &SQLITE)
             } else {
                 start(&site, side, &with(flag))
             }
@@ -451,6 +461,33 @@ fn a_site_whose_ledger_has_failed_leaves_the_program_to_the_other_one() {
         }
     });
     for dir in [seed, empty] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
+/// One site's page cache has a page, and the other's has not: a read that is not to wait is none that both can answer alike.
+#[test]
+fn a_read_that_would_wait_on_one_site_alone_stops_nobody() {
+    if !is_root() {
+        return; // who mounts an image has to be
+    }
+    const SCRIPT: &str = "open F, '<', 'x.db'; my $b = ' ' x 4096; my $v = pack 'PQ', $b, 4096; \
+        print syscall(327, fileno F, $v, 1, 0, 0, 8), ' ', 0 + $!, \"\\n\"";
+    let seed = with_table("waits-seed");
+    fs::write(seed.join("reads.pl"), SCRIPT).expect("a script");
+    let dir = crate::sites::seed("waits");
+    let images = [image(&dir, "a", &seed), image(&dir, "b", &seed)];
+    let address = format!("127.0.0.1:{}", free_port());
+    let program = ["/bin/sh", "-c", crate::links::DOES];
+    let start =
+        |image: &Path, side, more: &[&str]| start_with("data", image, None, side, more, &program);
+    let b = start(&images[1], "secondary", &["--listen", &address]);
+    let a = start(&images[0], "primary", &["--peer", &address]);
+    let both = Both::with(a, b).told("cat x.db reads.pl >/dev/null; echo read", "read");
+    Disk::of(&both.b, &images[1]).forget();
+    let ends = both.told("perl reads.pl", "-1 95").end(); // EOPNOTSUPP
+    assert_eq!(ends.codes(), [Some(0); 2], "{}", ends.said());
+    for dir in [dir, seed] {
         fs::remove_dir_all(dir).expect("clean");
     }
 }

@@ -12,7 +12,7 @@ use crate::several::left_alone;
 use crate::sites::*;
 
 /// Does what a line says, and answers with a line.
-const DOES: &str = "while read -r line; do eval \"$line\" </dev/null 2>&1; done";
+pub(crate) const DOES: &str = "while read -r line; do eval \"$line\" </dev/null 2>&1; done";
 
 pub(crate) fn shell(seed: &Path) -> Site {
     Site {
