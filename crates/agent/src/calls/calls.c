@@ -209,7 +209,8 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	case SF_H_pidfd: return G->options & SF_O_PAIR ? denied(c, own, ENOSYS) : c;
 	case SF_H_exit: return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
 	case SF_H_tkill:
-	case SF_H_tgkill: return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
+	case SF_H_tgkill:
+	case SF_H_sigqueue: return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
 	case SF_H_sigtimedwait: return sf_thread_is_sent(a) ? about_threads(c, own, SF_ALL) : c;
 	default: return c;
 	}
@@ -528,13 +529,13 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
+	if (unlikely(app.threads) && me.slot == 0)
+		sf_thread_translate(nr, call);
 	if (unlikely(me.reborn || me.strays || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0) && me.slot == 0) {
 		if (sf_kernel_answers(nr, a, &r))
 			return r;
 		sf_kernel_translate(nr, call);
 	}
-	if (unlikely(app.threads) && me.slot == 0)
-		sf_thread_translate(nr, call);
 	if (unlikely(app.map_files) && app.domain && nr == NR_futex && me.slot == 0)
 		sf_shared_translate(call);
 	enum sf_try try = is_tried(e, nr, waits) ? sf_try(nr, call) : SF_TRY_GO;
@@ -661,16 +662,21 @@ static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
 	return 0;
 }
 
+static int is_own_thread(u64 tid)
+{
+	return (u32)tid == G->leader_pid || (app.threads && sf_thread_names(tid));
+}
+
 /* ... at the program itself. */
 static int kills_itself(const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	const s32 own = (s32)G->leader_pid;
 	switch (c->handler) {
 	case SF_H_kill: return (s32)a[1] == 9 && ((s32)a[0] == own || is_own_group((s32)a[0]));
-	case SF_H_tkill: return (s32)a[1] == 9 && (s32)a[0] == own;
-	case SF_H_tgkill: return (s32)a[2] == 9 && (s32)a[0] == own && (s32)a[1] == own;
+	case SF_H_tkill: return (s32)a[1] == 9 && is_own_thread(a[0]);
+	case SF_H_tgkill: return (s32)a[2] == 9 && (s32)a[0] == own && is_own_thread(a[1]);
 	case SF_H_pidfd: return kills(c, nr, a) && sf_pidfd_names(a[0]) == sys0(NR_getpid);
-	case SF_H_sigqueue: return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : (s32)a[1] == own && (s32)a[2] == 9);
+	case SF_H_sigqueue: return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : is_own_thread(a[1]) && (s32)a[2] == 9);
 	}
 	return 0;
 }

@@ -44,7 +44,7 @@
 #define HAS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
 #define MAY (CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_DETACHED | CLONE_CHILD_SETTID)
 
-enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28 };
+enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28 };
 #define BIT(s) (1ull << ((s) - 1))
 #define SA_RESTART 0x10000000ull
 #define SI_TKILL (-6)
@@ -423,17 +423,32 @@ static s64 take_thread(const u64 a[6])
 	return a[1] && sf_user_put(a[1], i, sizeof *i) ? -EFAULT : s;
 }
 
-/* tkill(2), tgkill(2) and pthread_kill(3) among the program's own. */
+/* tkill(2), tgkill(2), rt_tgsigqueueinfo(2): which thread, and which signal. */
+static void read_aim(u32 nr, const u64 a[6], u32 *tid, u32 *s)
+{
+	const u64 *at = nr == NR_tkill ? a : a + 1;
+	*tid = (u32)at[0];
+	*s = (u32)at[1];
+}
+
 static s64 send(u32 nr, const u64 a[6], u64 uid)
 {
-	u32 tid = (u32)(nr == NR_tkill ? a[0] : a[1]), s = (u32)(nr == NR_tkill ? a[1] : a[2]);
+	struct sf_siginfo i = { 0 };
+	u32 tid, s;
+	read_aim(nr, a, &tid, &s);
 	struct sf_thread *t = numbered_thread(tid);
+	if (nr == NR_rt_tgsigqueueinfo && sf_user_bytes(&i, a[3], sizeof i) < 0)
+		return -EFAULT;
 	if (s > SF_SIGNALS)
 		return -EINVAL;
 	if (!t)
 		return -ESRCH;
 	if (!s || (ignored((int)s) && !(blocks(t) & BIT(s))))
 		return 0;
+	if (nr == NR_rt_tgsigqueueinfo && !t->info.signo) {
+		t->info = i;
+		t->info.signo = (s32)s;
+	}
 	t->pending |= BIT(s);
 	t->uid = (u32)uid;
 	if (t == sf_thread_now()) {
@@ -446,13 +461,20 @@ static s64 send(u32 nr, const u64 a[6], u64 uid)
 	return 0;
 }
 
+/* What ends or stops all threads is the kernel's, and so is what other processes get. */
+static int is_for_all(u32 s)
+{
+	return s == SIGKILL || s == SIGSTOP || (s >= SIGTSTP && s <= SIGTTOU && app.action[s].handler == 0);
+}
+
 /* Whether the agent answers a call about threads: whoever names one of those that the kernel does not know. */
 int sf_thread_takes(u32 nr, const struct sf_call *c, const u64 a[6])
 {
-	u32 tid = (u32)(nr == NR_tkill ? a[0] : a[1]), s = (u32)(nr == NR_tkill ? a[1] : a[2]);
-	if (!app.threads || (c->handler != SF_H_tkill && c->handler != SF_H_tgkill))
+	u32 tid, s;
+	if (!app.threads || (c->handler != SF_H_tkill && c->handler != SF_H_tgkill && nr != NR_rt_tgsigqueueinfo))
 		return 0;
-	if (s == SIGKILL || (s >= SIGSTOP && s <= SIGTTOU) || (nr == NR_tgkill && (u32)a[0] != G->leader_pid))
+	read_aim(nr, a, &tid, &s);
+	if (is_for_all(s) || (nr != NR_tkill && (u32)a[0] != G->leader_pid))
 		return 0;
 	return numbered_thread(tid) != NULL;
 }
@@ -470,7 +492,10 @@ void sf_thread_translate(u32 nr, u64 call[7])
 	case NR_sched_rr_get_interval:
 	case NR_sched_setattr:
 	case NR_sched_getattr:
-	case NR_prlimit64: who = &call[1]; break;
+	case NR_prlimit64:
+	case NR_tkill: who = &call[1]; break;
+	case NR_tgkill:
+	case NR_rt_tgsigqueueinfo: who = &call[2]; break;
 	case NR_getpriority:
 	case NR_setpriority: who = call[1] == 0 /* PRIO_PROCESS */ ? &call[2] : NULL; break;
 	case NR_clock_gettime:
@@ -489,6 +514,13 @@ int sf_thread_names(u64 tid)
 	return (u32)tid >= SF_TID_FIRST && numbered_thread((u32)tid) != NULL;
 }
 
+/* The program has given one that waited behind its mask its default action. */
+static void stop_all(void)
+{
+	if (me.slot == 0)
+		sys2(NR_kill, sys0(NR_getpid), SIGSTOP);
+}
+
 /* Signals to the thread that runs, each handler on top of the one before. */
 static void take_signals(struct sf_regs *r)
 {
@@ -500,9 +532,12 @@ static void take_signals(struct sf_regs *r)
 		const struct sf_siginfo *i = sent(t, s, &room);
 		if (ignored(s))
 			continue;
-		if (app.action[s].handler == 0)
+		if (is_for_all((u32)s))
+			stop_all();
+		else if (app.action[s].handler == 0)
 			sf_die_agreed(r, (u32)s);
-		sf_deliver(r, i);
+		else
+			sf_deliver(r, i);
 	}
 	sf_after_wait();
 }
@@ -525,6 +560,7 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 	case NR_futex: return sf_futex(a, aux, leads);
 	case NR_tkill:
 	case NR_tgkill:
+	case NR_rt_tgsigqueueinfo:
 		if (leads)
 			*aux = (u64)sys0(NR_getuid);
 		return send(nr, a, *aux);
