@@ -551,7 +551,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		store(&G->begun, e->seq);
 	if (unlikely(SF_ROOM_CALL(nr)) && me.slot == 0)
 		sf_room_before(call);
-	int counts = me.slot == 0 && counted((u32)call[0]) && me.made != e->seq;
+	int counts = me.slot == 0 && counted((u32)call[0]) && me.made != e->seq; /* a write may be made as a send (try.c) */
 	if (counts) {
 		G->wrote_before = me.wrote;
 		store(&G->wrote_seq, e->seq);

@@ -5,7 +5,8 @@
  * what would wait is parked. Nothing has happened then: the call is made again as a new event.
  *
  *   read, accept, recv, write, send ...   poll(2) first; what is sent to a pipe or a stream moves in parts
- *   sendto, sendmsg, sendmmsg             of a message: without waiting, and again every few milliseconds
+ *   write, send ... of a message, or to a local socket
+ *                                         without waiting, and again every few milliseconds
  *   sendfile                              as a write, in parts of which the socket has room for one
  *   splice, tee                           as a read and a write; to a socket less than is asked for
  *   poll, select, epoll_wait              with no time; what they have stored is put back
@@ -25,6 +26,7 @@
 #define SECOND 1000000000ull
 #define RETRY 2000000ull /* nanoseconds */
 #define O_NONBLOCK 04000u
+#define SOCK_STREAM 1
 #define MSG_DONTWAIT 0x40u
 #define POLLIN 1
 #define POLLOUT 4
@@ -91,6 +93,15 @@ static int is_pipe(u64 fd)
 	return sys2(NR_fstat, fd, st) == 0 && (st[6] & 0170000) == 0010000;
 }
 
+int sf_is_ready(u64 fd, u16 events)
+{
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)fd, events, 0 };
+	return sys3(NR_poll, &p, 1, 0) != 0;
+}
+
 /* To a pipe: as much as it takes at once if it takes anything. */
 static void page_to_pipe(u32 nr, u64 call[7])
 {
@@ -103,7 +114,7 @@ static void page_to_pipe(u32 nr, u64 call[7])
 }
 
 /* To a socket: by the call that has a flag for not waiting. 0: there is none. */
-static int sends_at_once(u32 nr, u64 call[7])
+static int has_a_flag(u32 nr, u64 call[7])
 {
 	switch (nr) {
 	case NR_write: call[4] = call[5] = call[6] = 0; break;
@@ -127,22 +138,29 @@ static int sends_at_once(u32 nr, u64 call[7])
 	return 1;
 }
 
-/* A write to a blocking descriptor that can be written to: as much as goes at once, which of little is all. A message that is not
- * to whom the socket is connected may have to wait all the same. */
+/* Of a stream as much as goes at once, and a message as a whole. poll(2) finds no room in a local socket of which a quarter is in use,
+ * and knows nothing of the queue of a receiver that a socket is not connected to. */
+static void sends_at_once(u32 nr, u64 call[7], int type, int local)
+{
+	if (!has_a_flag(nr, call))
+		return;
+	q.none = -EAGAIN;
+	q.cuts = type == SOCK_STREAM && nr != NR_sendmmsg;
+	if (local || type != SOCK_STREAM)
+		q.retry = sf_now() + RETRY;
+}
+
+/* A write to a blocking descriptor that can be written to: as much as goes at once, which of little is all. */
 static void in_parts(u32 nr, u64 call[7])
 {
 	const int of_one = nr == NR_write || (nr == NR_sendto && !call[5] /* no address */);
 	if ((of_one && call[3] <= PIPE_PART) || nonblocking(call[1]))
 		return;
 	const int type = socket_type(call[1]);
-	if (!type && is_pipe(call[1]))
-		return page_to_pipe(nr, call);
-	if (!type || !sends_at_once(nr, call))
-		return;
-	q.none = -EAGAIN;
-	q.cuts = type == 1 /* SOCK_STREAM */ && nr != NR_sendmmsg;
-	if (!q.cuts)
-		q.retry = sf_now() + RETRY;
+	if (type)
+		sends_at_once(nr, call, type, 0);
+	else if (is_pipe(call[1]))
+		page_to_pipe(nr, call);
 }
 
 /* How much the program has asked to be moved, without what has been moved before. */
@@ -156,26 +174,28 @@ static u64 asked_to_move(u32 nr, const u64 a[6])
 
 static enum sf_try ready(u32 nr, u64 call[7], int sends)
 {
-	struct {
-		s32 fd;
-		u16 events, revents;
-	} p = { (s32)call[1], sends ? POLLOUT : POLLIN, 0 };
 	u64 flags = nr == NR_sendto || nr == NR_recvfrom     ? call[4]
 		    : nr == NR_sendmsg || nr == NR_recvmsg   ? call[3]
 		    : nr == NR_recvmmsg || nr == NR_sendmmsg ? call[4]
 							     : 0;
-	if ((flags & MSG_DONTWAIT) || sys3(NR_poll, &p, 1, 0) != 0) {
-		if (sends && !(flags & MSG_DONTWAIT))
-			in_parts(nr, call);
-		if (nr == NR_recvfrom && (flags & 0x122) == 0x100 /* MSG_WAITALL, without MSG_PEEK and MSG_TRUNC */ &&
-		    socket_type(call[1]) == 1) {
-			call[4] |= MSG_DONTWAIT;
-			q.none = -EAGAIN;
-			q.cuts = 1;
-		}
-		return q.cuts || q.retry ? SF_TRY_CHECK : SF_TRY_GO;
+	if (flags & MSG_DONTWAIT)
+		return SF_TRY_GO;
+	if (sends && is_local(call[1])) {
+		if (!nonblocking(call[1]))
+			sends_at_once(nr, call, socket_type(call[1]), 1);
+		return q.retry ? SF_TRY_CHECK : SF_TRY_GO;
 	}
-	return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
+	if (!sf_is_ready(call[1], sends ? POLLOUT : POLLIN))
+		return nonblocking(call[1]) ? SF_TRY_GO : SF_TRY_PARK;
+	if (sends)
+		in_parts(nr, call);
+	if (nr == NR_recvfrom && (flags & 0x122) == 0x100 /* MSG_WAITALL, without MSG_PEEK and MSG_TRUNC */ &&
+	    socket_type(call[1]) == SOCK_STREAM) {
+		call[4] |= MSG_DONTWAIT;
+		q.none = -EAGAIN;
+		q.cuts = 1;
+	}
+	return q.cuts || q.retry ? SF_TRY_CHECK : SF_TRY_GO;
 }
 
 /* sendfile(2) has no flag for not waiting, and to set the file's own would reach others that have it. A stream that can be written to
@@ -183,19 +203,10 @@ static enum sf_try ready(u32 nr, u64 call[7], int sends)
 static u64 room_of_stream(u64 fd)
 {
 	u32 room = 0, bytes = sizeof room;
-	if (socket_type(fd) != 1 /* SOCK_STREAM */ || nonblocking(fd) ||
+	if (socket_type(fd) != SOCK_STREAM || nonblocking(fd) ||
 	    sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 7 /* SO_SNDBUF */, (u64)&room, (u64)&bytes, 0) < 0)
 		return ~0ull; /* a pipe takes what it has room for */
 	return room / 8 < PIPE_PART ? PIPE_PART : room / 8 & ~(PIPE_PART - 1);
-}
-
-int sf_is_ready(u64 fd, u16 events)
-{
-	struct {
-		s32 fd;
-		u16 events, revents;
-	} p = { (s32)fd, events, 0 };
-	return sys3(NR_poll, &p, 1, 0) != 0;
 }
 
 static enum sf_try sends_file(u64 call[7])
