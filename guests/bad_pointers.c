@@ -43,5 +43,11 @@ int main(void) {
     refused("poll", syscall(SYS_poll, bad, 1, 0));
     refused("futex", syscall(SYS_futex, (void *)8, 0, 1, 0));
     refused("mincore", syscall(SYS_mincore, (long)&main & ~4095l, 4096, bad));
+    /* The kernel stores the time that is left all the same. */
+    struct timespec left = {0, 1000000};
+    void *shut = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    refused("pselect6 with a limit", syscall(SYS_pselect6, 4, shut, 0, 0, &left, 0));
+    refused("ppoll with a limit", syscall(SYS_ppoll, shut, 1, &left, 0, 8));
+    sink(&left, sizeof left);
     return done();
 }

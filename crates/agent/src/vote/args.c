@@ -525,9 +525,12 @@ static void move_stored_ifconf(struct carry *m, u64 at)
 		move_stored(m, f.at, (u64)f.len);
 }
 
-/* Nobody says how far the kernel came: everything that it may have stored is carried. */
+/* Nobody says how far the kernel came: everything that it may have stored is carried. A fault here is where it came no further, and
+ * no reason for the leader to begin the event again (begins_again): what its arguments point to is no longer what it claimed. */
 static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6])
 {
+	const u64 retried = me.retried;
+	me.retried = me.next;
 	if (c == &sf_calls[299] /* recvmmsg: of the first message, or it would not have failed */)
 		move_stored_message(m, a[1]);
 	for (int i = 0; i < 6; i++) {
@@ -545,6 +548,7 @@ static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6
 		case SF_A_IFCONF: move_stored_ifconf(m, a[i]); break;
 		}
 	}
+	me.retried = retried;
 }
 
 /* What sf_collect has been told last, and the event that it went through the arguments of. */
