@@ -35,6 +35,8 @@ pub(crate) const REFS: std::ops::Range<u64> = SHARED + (2 << 40)..SHARED + (3 <<
 pub(crate) const AGENT_END: u64 = SHARED + (4 << 40);
 /// The page of a domain (abi.h, `SF_DOMAIN`).
 pub(crate) const DOMAIN: u64 = SHARED + (1 << 35);
+/// Where it says whose turn it is at each index (domain.c, `served`).
+pub(crate) const DOMAIN_SERVED: u64 = 8;
 /// Commands to the keeper.
 pub(crate) const KEEPER: usize = 11;
 /// In the word of those who sleep: the launcher, until a replica comes to an event.

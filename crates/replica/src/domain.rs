@@ -12,6 +12,8 @@
 //! replica `r` has what this replica `r` had. If no other process has it, nothing is left of it, and it is made anew. Files are found
 //! by their copies (segments.rs).
 //!
+//! One that kills itself dies with the baton: its turn is ended at every index.
+//!
 //! Invariant: segments are copied only between replicas that hold the same ticket, or where no other process has them.
 //!
 //! Not covered: a leader that has died while followers took their turns, or with a System V segment of the program's that no other
@@ -22,6 +24,8 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use steadfast_digest as digest;
+use steadfast_sys::memory::Remote;
 use steadfast_sys::procfs::{self, Mapping};
 use steadfast_sys::segment;
 use steadfast_sys::shared::Shared;
@@ -37,6 +41,15 @@ use crate::transplant;
 const LOOK: Duration = Duration::from_millis(1);
 /// Replicas of a process come to a mapping one after the other, within this.
 const SOON: Duration = Duration::from_secs(1);
+
+/// Of a word of the domain's page; the other bits are its check.
+const TICKET: u64 = 0xff_ffff_ffff;
+
+/// A ticket as replicas keep it (domain.c, `seal`).
+fn sealed(ticket: u64) -> [u8; 8] {
+    let check = u64::from(!digest::crc32c_append(u32::MAX, &ticket.to_le_bytes()));
+    (ticket & TICKET | check << 40).to_le_bytes()
+}
 
 /// A segment's part that a new replica is to map.
 struct Part {
@@ -115,6 +128,33 @@ impl Supervisor<'_> {
             return Ok(false);
         }
         Ok(self.receives(r, donor))
+    }
+
+    /// The program has killed itself, at a call to which all replicas had come with the baton of their indexes: nothing of its
+    /// turn is left to be done.
+    pub(crate) fn end_the_turn(&self) -> io::Result<()> {
+        let all = 0..self.replicas.len();
+        let holds = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
+        let Some(follower) = self.replicas.get(1).filter(|_| all.clone().all(holds)) else {
+            return Ok(());
+        };
+        let page = Remote::open(follower.pid)?;
+        let place = |r: usize| abi::DOMAIN + abi::DOMAIN_SERVED + 8 * r as u64;
+        let mut word = [0; 8];
+        page.read(place(0), &mut word)?;
+        let ticket = u64::from_le_bytes(word) & TICKET;
+        for r in all.clone() {
+            page.read(place(r), &mut word)?;
+            if word != sealed(ticket) {
+                return Ok(());
+            }
+        }
+        for r in all {
+            page.write(place(r), &sealed(ticket + 1))?;
+            self.group.set64(at!(baton_given) + 8 * r, ticket + 1);
+            self.group.set32(at!(baton_held) + 4 * r, 0);
+        }
+        Ok(())
     }
 
     fn copy_segments(&self, donor: usize, r: usize) -> io::Result<bool> {

@@ -354,6 +354,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "fork_dropped.c",
         "fork_drops.c",
         "shared_kill.c",
+        "shared_self_signals.c",
         "shared_overflow.c",
         "shared_dlopen.c",
         "shared_bytes.c",

@@ -672,13 +672,34 @@ static int kills_itself(const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	const s32 own = (s32)G->leader_pid;
 	switch (c->handler) {
-	case SF_H_kill: return (s32)a[1] == 9 && ((s32)a[0] == own || is_own_group((s32)a[0]));
+	case SF_H_kill: return (s32)a[1] == 9 && (is_own_thread(a[0]) || is_own_group((s32)a[0]));
 	case SF_H_tkill: return (s32)a[1] == 9 && is_own_thread(a[0]);
 	case SF_H_tgkill: return (s32)a[2] == 9 && (s32)a[0] == own && is_own_thread(a[1]);
 	case SF_H_pidfd: return kills(c, nr, a) && sf_pidfd_names(a[0]) == sys0(NR_getpid);
 	case SF_H_sigqueue: return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : is_own_thread(a[1]) && (s32)a[2] == 9);
 	}
 	return 0;
+}
+
+/* A stop signal at the program itself, which takes it: others go on meanwhile. */
+int sf_stops_itself(const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	u64 s;
+	int own = (u32)a[0] == G->leader_pid;
+	switch (c->handler) {
+	case SF_H_kill:
+		own |= (s32)a[0] == 0;
+		s = a[1];
+		break;
+	case SF_H_tkill:
+		own = is_own_thread(a[0]);
+		s = a[1];
+		break;
+	case SF_H_tgkill: s = a[2]; break;
+	case SF_H_sigqueue: s = a[nr == NR_rt_sigqueueinfo ? 1 : 2]; break;
+	default: return 0;
+	}
+	return own && sf_signal_stops((u32)s);
 }
 
 /* /proc/.../mem opened for writing, by whatever path: the stores would reach the leader's memory

@@ -11,6 +11,7 @@ void sf_more_signals(struct sf_regs *);
 u64 sf_rest_of_vector(u32 nr, const u64 a[6], u64 *n);
 int sf_cut_vector(u64 *at, u64 *n, u64 room);
 s64 sf_fd_name(u64 fd, char *to, u32 room);
+int sf_stops_itself(const struct sf_call *, u32 nr, const u64 a[6]);
 void sf_leaders_file(u64 fd, char to[40]);
 void sf_mapped_by_all(void);
 const struct sf_result *sf_result_flags(struct sf_event *, u32 flags);

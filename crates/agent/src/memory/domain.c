@@ -65,6 +65,7 @@ struct domain {
 	u64 id; /* by which the launcher tells domains apart */
 	u32 site; /* of a pair: the index of all processes here, also when this site leads; the other index has a page of its own */
 };
+_Static_assert(offsetof(struct domain, served) == 8, "crates/replica/src/abi.rs, DOMAIN_SERVED");
 #define D ((struct domain *)SF_DOMAIN)
 #define INDEX (unlikely(G->options & SF_O_PAIR) ? D->site : me.slot)
 #define BAD (~0ull)
@@ -985,6 +986,8 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 	const u32 op = nr == NR_futex ? (u32)a[1] & FUTEX_CMD : FUTEX_WAIT;
 	if (op == FUTEX_WAKE_OP && sf_shared_in_view(a[4], 4))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r); /* it would store to what the kernel knows by the window */
+	if (sf_stops_itself(c, nr, a))
+		sf_baton_give();
 	if (c->class == SF_DENY || c->class == SF_LOCAL || !waits(nr, a))
 		return;
 	if (op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET && in_segment(a[0], 4))

@@ -585,6 +585,12 @@ NORETURN static void die_of(int s)
 
 #define STOPS_NOW(s) (default_stops(s) && app.action[s].handler == SIG_DFL)
 
+/* Whether the program stops at once, if it is sent this one. */
+int sf_signal_stops(u32 s)
+{
+	return s == SIGSTOP || (s >= SIGTSTP && s <= SIGTTOU && STOPS_NOW((int)s) && !(blocked(app.mask) & BIT(s)));
+}
+
 static void block_all(u64 *old)
 {
 	u64 all = ~(FAULTS | UNBLOCKABLE);
@@ -597,8 +603,10 @@ static void show_hand(void)
 	u32 n = 0;
 	if (me.slot != 0)
 		return;
-	for (u32 i = 0; i < me.pending_n; i++)
-		n += !(BIT(me.pending[i].signo) & blocked(app.mask)) && app.action[me.pending[i].signo].handler > SIG_IGN;
+	for (u32 i = 0; i < me.pending_n; i++) {
+		const int s = me.pending[i].signo;
+		n += !(BIT(s) & blocked(app.mask)) && (app.action[s].handler > SIG_IGN || (app.domain && ends_at_event(s)));
+	}
 	store(&G->hand, n);
 }
 
@@ -915,11 +923,14 @@ static void take_signal(int s, const struct sf_siginfo *info, struct rt_frame *f
 		return;
 	}
 	if (h == SIG_DFL && !(BIT(s) & FAULTS & app.mask)) {
-		if (me.fatal || !ends_at_event(s))
+		/* The launcher repeats one for which no event has come; a timer goes on by itself. */
+		if (!ends_at_event(s) || (me.fatal && !load(&G->dying)))
 			die_of(s);
+		if (me.fatal)
+			return;
 		me.fatal = 1;
 		store(&G->dying_inv, ~(u32)s);
-		store(&G->dying, (u32)s); /* the launcher repeats it if no event comes soon */
+		store(&G->dying, (u32)s);
 		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
 		sys3(NR_futex, &G->launcher_bell, 1, 1);
 	}

@@ -7,6 +7,7 @@
 
 /* signal.c: the kernel speaks to the agent, the agent speaks to the program */
 int sf_signals_wait(void);
+int sf_signal_stops(u32 s);
 NORETURN void sf_die(int s);
 NORETURN void sf_no_frame(struct sf_regs *);
 void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);

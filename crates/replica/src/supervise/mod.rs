@@ -474,9 +474,22 @@ impl<'a> Supervisor<'a> {
 
     /// The leader has ended. Where it was killed in the middle of something nobody knows what the others share with it.
     fn leave_the_domain(&mut self) {
-        if self.stop.is_none() && !self.hearing.tree.is_ending() && !self.has_left_the_domain() {
+        if self.stop.is_some() || self.hearing.tree.is_ending() {
+            return;
+        }
+        if self.has_killed_itself() {
+            // One that cannot be ended is found below.
+            let _ = self.end_the_turn();
+        }
+        if !self.has_left_the_domain() {
             self.stop = Some(StopReason::Shared);
         }
+    }
+
+    /// Whether all replicas had agreed on the SIGKILL of which the leader has died.
+    fn has_killed_itself(&self) -> bool {
+        self.group.end() == end::SIGNALED
+            && self.group.get64(at!(end_value)) == u64::from(libc::SIGKILL.unsigned_abs())
     }
 
     /// A signal that waits to be passed on is not joined by another one like it, as in the kernel
