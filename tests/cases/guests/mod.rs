@@ -315,6 +315,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("lock_spin.c").replicas(&[1, 2, 3]),
         row("lock_spin.c").args("processes", &["processes"]).replicas(&[1, 2]),
         row("threads_messages.c").replicas(&[1, 2, 3]),
+        row("threads_timers.c").replicas(&[1, 2, 3]),
         row("threads_numbers.c"),
         row("threads_first_ends.c"),
         // Refusals: each of these starts something that is not protected yet.

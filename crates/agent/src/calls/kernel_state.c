@@ -268,10 +268,46 @@ static void note_timer(const u64 a[6])
 		t->value = e.value;
 		t->signo = e.signo;
 		t->notify = e.notify;
+		t->tid = e.notify == SIGEV_THREAD_ID ? (u32)e.tid : 0;
 		number[i] = (s32)id;
+		if (me.slot == 0)
+			sf_kernel_mask();
 		return;
 	}
 	K->lost++;
+}
+
+/* Leader, before a timer is made whose signals are for a thread that the kernel does not know: to the kernel it is the leader's. One
+ * that counts a thread's processor time keeps the errno: it is the time of all of them. */
+void sf_timer_translate(u64 call[7])
+{
+	static struct sigevent e;
+	const s32 clock = (s32)call[1];
+	if (!call[2] || clock < 0 || clock == 3 /* CLOCK_THREAD_CPUTIME_ID */ || sf_user_bytes(&e, call[2], sizeof e) < 0)
+		return;
+	if (e.notify != SIGEV_THREAD_ID || !sf_thread_names((u32)e.tid))
+		return;
+	e.tid = (s32)sys0(NR_gettid);
+	call[2] = (u64)&e;
+}
+
+/* The thread that gets the signals of a timer, or 0. */
+u32 sf_timer_thread(u32 id)
+{
+	const u32 i = timer_of(id);
+	return i ? K->timer[i].tid : 0;
+}
+
+/* Signals that stay with the kernel until the thread of their timer takes them. */
+u64 sf_timers_block(void)
+{
+	u64 m = 0;
+	for (u32 i = REAL_TIMERS; i < REAL_TIMERS + SF_KEPT_TIMERS; i++) {
+		const struct sf_kernel_timer *t = &K->timer[i];
+		if (t->used && t->tid && t->signo > 0 && t->signo <= SF_SIGNALS)
+			m |= sf_thread_blocks(t->tid, 1ull << (t->signo - 1));
+	}
+	return m;
 }
 
 /* A timer of setitimer(2): microseconds there. */

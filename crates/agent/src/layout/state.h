@@ -78,6 +78,8 @@ struct sf_kernel_state {
 		u32 clock, absolute;
 		u32 id; /* as the program knows it */
 		u32 used;
+		u32 tid; /* the thread that gets its signals, or 0 */
+		u32 unused;
 	} timer[3 + SF_KEPT_TIMERS]; /* the three of setitimer(2) come first */
 };
 

@@ -287,6 +287,8 @@ static u64 mask_now(void)
 	for (u32 i = 0; i < me.pending_n; i++)
 		if (!(BIT(me.pending[i].signo) & FAULTS & app.mask))
 			m |= handled();
+	if (unlikely(app.threads > 1) && me.slot == 0)
+		m |= sf_timers_block();
 	return m & ~(FAULTS | UNBLOCKABLE);
 }
 

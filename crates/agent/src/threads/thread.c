@@ -48,6 +48,7 @@ enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20, SIGT
 #define BIT(s) (1ull << ((s) - 1))
 #define SA_RESTART 0x10000000ull
 #define SI_TKILL (-6)
+#define SI_TIMER (-2)
 #define SS_DISABLE 2u
 #define ROBUST_BYTES 24u
 
@@ -388,24 +389,47 @@ static void rouse(struct sf_thread *t, int s)
 	}
 }
 
-/* A signal to the process that the running thread blocks: the first that does not takes it (complete_signal of the kernel's), and
- * the running one keeps it where none does any more. 0: it is the running one's. */
-int sf_thread_diverts(const struct sf_siginfo *i)
+static struct sf_thread *timers_thread(const struct sf_siginfo *i)
 {
-	struct sf_thread *t;
-	u32 k = 0;
-	if (app.threads < 2 || app.current == SF_NOBODY || !(blocked_now() & BIT(i->signo)))
-		return 0;
-	while (k < sf_thread_top() &&
-	       (k == app.current || sf_thread_at(k)->state == SF_TH_FREE || (blocks(sf_thread_at(k)) & BIT(i->signo))))
-		k++;
-	t = sf_thread_at(k < sf_thread_top() ? k : app.current);
+	const u32 tid = i->code == SI_TIMER ? sf_timer_thread((u32)i->words[0]) : 0;
+	return tid ? numbered_thread(tid) : NULL;
+}
+
+static int leave_with(struct sf_thread *t, const struct sf_siginfo *i)
+{
 	t->pending |= BIT(i->signo);
 	if (!t->info.signo)
 		t->info = *i;
 	rouse(t, i->signo);
 	app.turn |= SF_TURN_GIVE;
 	return 1;
+}
+
+/* What of `signals` a thread blocks, which may be the one that runs. */
+u64 sf_thread_blocks(u32 tid, u64 signals)
+{
+	const struct sf_thread *t = numbered_thread(tid);
+	if (!t)
+		return 0;
+	return signals & (app.current != SF_NOBODY && t == sf_thread_now() ? blocked_now() : blocks(t));
+}
+
+/* A timer's signal goes to the thread that it was made for. One to the process that the running thread blocks: the first that does not takes it (complete_signal of the kernel's), and
+ * the running one keeps it where none does any more. 0: it is the running one's. */
+int sf_thread_diverts(const struct sf_siginfo *i)
+{
+	u32 k = 0;
+	if (app.threads < 2 || app.current == SF_NOBODY)
+		return 0;
+	struct sf_thread *t = timers_thread(i);
+	if (t)
+		return t != sf_thread_now() && leave_with(t, i);
+	if (!(blocked_now() & BIT(i->signo)))
+		return 0;
+	while (k < sf_thread_top() &&
+	       (k == app.current || sf_thread_at(k)->state == SF_TH_FREE || (blocks(sf_thread_at(k)) & BIT(i->signo))))
+		k++;
+	return leave_with(sf_thread_at(k < sf_thread_top() ? k : app.current), i);
 }
 
 /* sigtimedwait(2) of one that was sent to this thread alone: the kernel knows nothing of it. */
@@ -493,11 +517,14 @@ void sf_thread_translate(u32 nr, u64 call[7])
 	case NR_sched_setattr:
 	case NR_sched_getattr:
 	case NR_prlimit64:
+	case NR_kill:
+	case NR_rt_sigqueueinfo:
 	case NR_tkill: who = &call[1]; break;
 	case NR_tgkill:
 	case NR_rt_tgsigqueueinfo: who = &call[2]; break;
 	case NR_getpriority:
 	case NR_setpriority: who = call[1] == 0 /* PRIO_PROCESS */ ? &call[2] : NULL; break;
+	case NR_timer_create: sf_timer_translate(call); return;
 	case NR_clock_gettime:
 	case NR_clock_getres:
 		/* ~number << 3 | 4 (of a thread) | which clock: clock_getcpuclockid(3) */
@@ -1159,11 +1186,12 @@ static void block_common(void)
 	masks(m);
 }
 
-/* The kernel's choice: the first thread if it may, else any. */
-static u32 receiver(int s)
+/* The thread that a timer was made for; else the kernel's choice: the first thread if it may, else any. */
+static u32 receiver(const struct sf_siginfo *info)
 {
+	const struct sf_thread *t = timers_thread(info);
 	for (u32 i = 0; i < sf_thread_top(); i++)
-		if (sf_thread_at(i)->state != SF_TH_FREE && !(blocks(sf_thread_at(i)) & BIT(s)))
+		if (t ? t == sf_thread_at(i) : sf_thread_at(i)->state != SF_TH_FREE && !(blocks(sf_thread_at(i)) & BIT(info->signo)))
 			return i;
 	ASSERT(0);
 	return 0;
@@ -1217,7 +1245,7 @@ void sf_turn(struct sf_regs *r)
 		if (!(sf_event(&e, r, &looks, &l) & SF_R_SIGNAL))
 			continue;
 		/* A signal to the program finds all its threads waiting. */
-		k = receiver(l.info.signo);
+		k = receiver(&l.info);
 		struct sf_thread *t = sf_thread_at(k);
 		interrupt(t, l.info.signo, l.now);
 		app.wait_mask = t->wait_mask;

@@ -91,6 +91,7 @@ void sf_thread_translate(u32 nr, u64 call[7]);
 int sf_thread_names(u64 tid);
 int sf_thread_takes(u32 nr, const struct sf_call *, const u64 a[6]);
 int sf_thread_diverts(const struct sf_siginfo *);
+u64 sf_thread_blocks(u32 tid, u64 signals);
 u64 sf_threads_block(u64 mask);
 int sf_thread_is_sent(const u64 a[6]);
 void sf_threads_keep_current(void);
