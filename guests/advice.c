@@ -10,7 +10,6 @@ int main(int argc, char **argv) {
     unsigned char *q = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(p, 7, n), memset(q, 9, n);
     check("DONTFORK", madvise(p, n, MADV_DONTFORK) == 0);
-    check("WIPEONFORK", madvise(q, n, MADV_WIPEONFORK) == 0);
     int fd = open("/proc/self/exe", O_RDONLY);
     void *f = mmap(0, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
     check("not for files", madvise(f, 4096, MADV_WIPEONFORK) == -1 && errno == EINVAL);

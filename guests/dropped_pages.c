@@ -27,6 +27,7 @@ int main(void) {
     q[0] = q[4096] = 1;
     sink(q, 2 * 4096);
     answer("guard", madvise(p, 4096, 102 /* MADV_GUARD_INSTALL */) == 0);
+    answer("wiped in children", madvise(p, 4096, MADV_WIPEONFORK) == 0);
     for (int i = 0; i < 40; i++) {
         memset(p + 4096, i, 4096);
         sink(p + 4096, 4096);

@@ -121,7 +121,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("memfd_seal.c"),
         row("memfd.c"),
         row("dropped_pages.c").expect(Expect::Denied(
-            "resident 64\nfree: yes\nresident 32\nfree with a gap behind: yes\nresident 0\nopened up to a gap: yes\nguard: Invalid argument\nend\n",
+            "resident 64\nfree: yes\nresident 32\nfree with a gap behind: yes\nresident 0\nopened up to a gap: yes\nguard: Invalid argument\n\
+             wiped in children: Invalid argument\nend\n",
         )),
         row("munmap.c"),
         row("map_fixed.c").shapes(Variant::PAIR),

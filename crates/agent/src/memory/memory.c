@@ -134,21 +134,27 @@ enum {
 	MADV_GUARD_REMOVE
 };
 
-/* What a forked child would get is nobody's business, since the program cannot fork, but a
- * repair copies a replica by forking it: such advice is given, for its errno, and taken back.
+/* A repair copies a replica by forking it, and the copy has to have all of it: advice to leave a part out is given, for its
+ * errno, and taken back. A child that is to find zeros finds none then, which is said: as a kernel before 4.14.
  * Merging would put the replicas on one frame again: as a kernel without CONFIG_KSM. Guard pages
  * cannot be told from pages in swap, which are read to be compared: as a kernel before 6.13.
  * What may be dropped at any time is dropped now, or it would go from one replica and not from another. */
 static s64 advise(const u64 a[6])
 {
 	u32 advice = (u32)a[2];
-	if (advice == MADV_MERGEABLE || advice == MADV_UNMERGEABLE || advice == MADV_GUARD_INSTALL || advice == MADV_GUARD_REMOVE)
-		return -EINVAL;
+	switch (advice) {
+	case MADV_MERGEABLE:
+	case MADV_UNMERGEABLE:
+	case MADV_WIPEONFORK:
+	case MADV_KEEPONFORK:
+	case MADV_GUARD_INSTALL:
+	case MADV_GUARD_REMOVE: return -EINVAL;
+	}
 	s64 r = raw(NR_madvise, a[0], a[1], advice, 0, 0, 0);
 	if (advice == MADV_FREE && (r == 0 || r == -ENOMEM /* there are gaps */))
 		raw(NR_madvise, a[0], a[1], MADV_DONTNEED, 0, 0, 0);
-	if (advice == MADV_DONTFORK || advice == MADV_WIPEONFORK)
-		raw(NR_madvise, a[0], a[1], advice + 1, 0, 0, 0);
+	if (advice == MADV_DONTFORK)
+		raw(NR_madvise, a[0], a[1], MADV_DOFORK, 0, 0, 0);
 	return r;
 }
 
