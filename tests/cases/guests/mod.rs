@@ -356,6 +356,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "fork_dropped.c",
         "fork_drops.c",
         "shared_kill.c",
+        "shm_not_exclusive.c",
         "shared_self_signals.c",
         "shared_overflow.c",
         "shared_dlopen.c",

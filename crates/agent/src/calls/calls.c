@@ -556,7 +556,11 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		G->wrote_before = me.wrote;
 		store(&G->wrote_seq, e->seq);
 	}
+	if (unlikely(nr == NR_open || nr == NR_openat) && me.slot == 0)
+		sf_segment_opens(nr, call);
 	r = make_calls(e, call, limited);
+	if (unlikely(nr == NR_open || nr == NR_openat) && me.slot == 0 && sf_segment_opens_again(nr, call, r))
+		r = make_calls(e, call, limited);
 	if (unlikely(app.done_of_call) && nr == NR_recvmsg && me.slot == 0 && r > 0)
 		tell_of_message(a[1], &rest_message);
 	if (unlikely(try == SF_TRY_CHECK) && (r = sf_tried(nr, a, r)) == SF_WOULD_WAIT) {

@@ -967,6 +967,13 @@ int sf_domain_ready(struct sf_regs *r, const struct sf_call *c, u32 nr, const u6
 	return 1;
 }
 
+/* Each process that opens a shared memory object may set its length, and after the first one nothing changes. */
+static int keeps_the_length(u32 nr, const u64 a[6])
+{
+	u64 st[18]; /* struct stat: st_size is word 6 */
+	return nr == NR_ftruncate && sys2(NR_fstat, (u32)a[0], st) == 0 && st[6] == a[1];
+}
+
 /* Agreed on, in a domain: is the baton given before the call? */
 void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_regs *r)
 {
@@ -976,7 +983,7 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_CHANGE, 0, r);
 	if (c->handler == SF_H_thread)
 		return; /* of this process alone */
-	if (me.slot == 0 && of_a_segment(changes(nr, a), nr))
+	if (me.slot == 0 && of_a_segment(changes(nr, a), nr) && !keeps_the_length(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_FILE, 0, r);
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group || c->handler == SF_H_exec) {
 		if (!app.spawn.active)

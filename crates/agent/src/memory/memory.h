@@ -95,6 +95,8 @@ int sf_domain_waits(u32 nr, const u64 a[6]);
 void sf_domain_call(const struct sf_call *, u32 nr, const u64 a[6], struct sf_regs *);
 void sf_domain_after(struct sf_regs *);
 void sf_domain_made(const u64 a[6], s64 id);
+void sf_segment_opens(u32 nr, u64 call[7]);
+int sf_segment_opens_again(u32 nr, u64 call[7], s64 ret);
 void sf_domain_named(const u64 a[6], s64 ret);
 s64 sf_domain_attach(const u64 a[6], s64 forced);
 s64 sf_domain_detach(const u64 a[6]);

@@ -1,6 +1,7 @@
 /* Segment: files of /dev/shm that processes of a tree make, and map by their names.
  *
  *   open(O_CREAT|O_EXCL) in a tmpfs ──► the launcher remembers the file: it is the tree's own
+ *   open(O_CREAT) in /dev/shm       ──► with O_EXCL first, if the file is not there
  *   mmap(MAP_SHARED) of it          ──► the launcher has one copy for each follower index
  *                                       leader: the file itself      follower r: copy r, attached by its number
  *
@@ -45,12 +46,51 @@ static int is_tmpfs(u64 fd)
 
 enum { A_FILE, A_MEMORY_OBJECT, HANDED_ON }; /* what the launcher is told of one */
 
+/* Of the call in progress: the leader has made it with O_EXCL, which the program has not asked for. */
+static int asked_first;
+
+static u64 *flags_of_open(u32 nr, u64 call[7])
+{
+	return nr == NR_open ? &call[2] : nr == NR_openat ? &call[3] : NULL;
+}
+
+/* Leader, before a file is opened that shm_open(3) makes if it is not there: whether the program makes it is to be known. */
+void sf_segment_opens(u32 nr, u64 call[7])
+{
+	static const char folder[] = "/dev/shm/";
+	static char name[512];
+	u64 st[18], *flags = flags_of_open(nr, call);
+	asked_first = 0;
+	if (!flags || (*flags & (O_CREAT | O_EXCL)) != O_CREAT || (G->options & SF_O_PAIR))
+		return;
+	const s64 n = sf_user_string(name, nr == NR_open ? call[1] : call[2], sizeof name);
+	if (n < (s64)sizeof folder || memcmp(name, folder, sizeof folder - 1) != 0)
+		return;
+	asked_first = sys2(NR_lstat, name, st) == -ENOENT;
+	if (asked_first)
+		*flags |= O_EXCL;
+}
+
+/* 1: somebody else has made it meanwhile: the call is made again, as the program has asked. */
+int sf_segment_opens_again(u32 nr, u64 call[7], s64 ret)
+{
+	if (likely(!asked_first || ret != -EEXIST))
+		return 0;
+	*flags_of_open(nr, call) &= ~(u64)O_EXCL;
+	asked_first = 0;
+	me.made = 0; /* nothing has happened */
+	store(&G->slot[0].made, 0);
+	return 1;
+}
+
 /* Leader, and both sites of a pair: a file has been opened. One that did not exist is the program's own. A memory object
  * (memfd_create(2)) is one as well, once other processes can have it: by a fork, or by a message. */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 {
-	const u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : nr == NR_memfd_create ? O_CREAT | O_EXCL : 0;
+	u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : nr == NR_memfd_create ? O_CREAT | O_EXCL : 0;
 	u64 st[18]; /* struct stat: device and inode come first */
+	if (asked_first && me.slot == 0)
+		flags |= O_EXCL;
 	if (fd < 0 || (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL) || !is_tmpfs((u64)fd) || sys2(NR_fstat, fd, st) < 0)
 		return;
 	if (!(G->options & SF_O_PAIR)) {
