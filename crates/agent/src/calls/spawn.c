@@ -26,19 +26,29 @@
 #include <asm/errno.h>
 
 #define CLONE_VM 0x100ull
+#define CLONE_FS 0x200ull
 #define CLONE_FILES 0x400ull
+#define CLONE_SIGHAND 0x800ull
 #define CLONE_PIDFD 0x1000ull
+#define CLONE_PTRACE 0x2000ull
 #define CLONE_VFORK 0x4000ull
 #define CLONE_PARENT 0x8000ull
+#define CLONE_THREAD 0x10000ull
+#define CLONE_NEWNS 0x20000ull
 #define CLONE_PARENT_SETTID 0x100000ull
 #define CLONE_CHILD_CLEARTID 0x200000ull
+#define CLONE_UNTRACED 0x800000ull
 #define CLONE_CHILD_SETTID 0x1000000ull
+#define CLONE_NEWUSER 0x10000000ull
+#define CLONE_IO 0x80000000ull
 #define CLONE_CLEAR_SIGHAND 0x100000000ull
 #define CSIGNAL 0xffull
 /* CLONE_NEWTIME, which clone(2) cannot ask for; NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. */
 #define NAMESPACES (0x80ull | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000)
-#define OF_VFORK (CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND | CLONE_PIDFD)
-#define OF_FORK (CLONE_PIDFD | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | CLONE_CLEAR_SIGHAND)
+/* No tracer is there, and the scheduler of disks is told of the leader alone. */
+#define OF_NO_EFFECT (CLONE_PTRACE | CLONE_UNTRACED | CLONE_IO)
+#define OF_VFORK (CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND | CLONE_PIDFD | OF_NO_EFFECT)
+#define OF_FORK (CLONE_PIDFD | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | CLONE_CLEAR_SIGHAND | OF_NO_EFFECT)
 
 #define WCLONE 0x80000000u
 #define CLOSE_RANGE_UNSHARE 2
@@ -82,15 +92,25 @@ static u8 class(u32 nr, const u64 a[6])
 	return k.flags & ~OF_FORK ? SF_REFUSE : SF_COMMIT;
 }
 
+/* What the kernel answers with EINVAL, whoever asks (clone(2), "ERRORS"). */
+static int contradicts(u64 flags)
+{
+	static const u64 never[] = { CLONE_FS | CLONE_NEWNS, CLONE_FS | CLONE_NEWUSER, CLONE_SIGHAND | CLONE_CLEAR_SIGHAND };
+	for (u32 i = 0; i < sizeof never / sizeof *never; i++)
+		if ((flags & never[i]) == never[i])
+			return 1;
+	return ((flags & CLONE_SIGHAND) && !(flags & CLONE_VM)) || ((flags & CLONE_THREAD) && !(flags & CLONE_SIGHAND));
+}
+
 const struct sf_call *sf_spawn_row(const struct sf_call *c, struct sf_call *own, u32 nr, const u64 a[6])
 {
 	struct asked k;
 	*own = *c;
 	own->class = class(nr, a);
-	if (what_is_asked(nr, a, &k) && (k.flags & NAMESPACES)) {
-		own->class = SF_DENY; /* as unshare(2) does */
-		own->err = EPERM;
-	}
+	if (!what_is_asked(nr, a, &k) || !(contradicts(k.flags) || (k.flags & NAMESPACES)))
+		return own;
+	own->class = SF_DENY;
+	own->err = contradicts(k.flags) ? EINVAL : EPERM; /* as unshare(2) does */
 	return own;
 }
 
@@ -598,7 +618,7 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 {
 	struct asked k;
 	u32 refused = 0;
-	if (c->class == SF_REFUSE || me.stepping)
+	if (c->class == SF_REFUSE || c->class == SF_DENY || me.stepping)
 		return;
 	if (app.spawn.active && (c->handler == SF_H_exit || c->handler == SF_H_exit_group))
 		child_exits(e, (s64)(a[0] & 0xff));
