@@ -116,6 +116,11 @@ impl Group {
         (value == 0 || self.get32(inverse) == !value).then_some(value)
     }
 
+    /// The signal that the program wants at its parent's death.
+    pub(crate) fn parent_death(&self) -> Option<u32> {
+        self.meant(at!(pdeathsig), at!(pdeathsig_inv))
+    }
+
     pub(crate) fn get32(&self, at: usize) -> u32 {
         self.memory.get32(at)
     }

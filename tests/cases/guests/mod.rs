@@ -419,6 +419,9 @@ pub(crate) fn rows() -> Vec<Row> {
             .expect(Expect::Refused("waiting for a lock in a file"))
             .replicas(&[1, 2, 3]),
     );
+    for how in ["handled", "killed", "exec"] {
+        rows.push(row("parent_death.c").args(how, &[how]).replicas(&[1, 2, 3]));
+    }
     for how in [
         "fork", "vfork", "spawn", "system", "popen", "clone3", "nested",
     ] {

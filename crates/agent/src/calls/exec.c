@@ -23,6 +23,7 @@
 #define AT_FDCWD (-100)
 #define AT_EACCESS 0x200
 #define X_OK 1
+#define PR_SET_PDEATHSIG 1
 
 /* 0: the call may be made; an errno of the call. Does not return where it is refused. */
 s64 sf_exec_begin(u32 nr, const u64 a[6])
@@ -37,8 +38,8 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 	sf_signals_hold_all();
 	const u64 dir = at ? a[0] : (u64)AT_FDCWD, path = at ? a[1] : a[0];
 	if (app.spawn.active) { /* the process stays when its parent dies, once it is a program of its own */
-		r = sf_rpc(SF_RPC_SPAWN, app.mask, (u64)sys0(NR_getpid), path, dir, 0);
-		sys2(NR_prctl, 1 /* PR_SET_PDEATHSIG */, 0);
+		r = sf_rpc(SF_RPC_SPAWN, app.mask, (u64)sys0(NR_getpid), path, dir, app.pdeathsig);
+		sys2(NR_prctl, PR_SET_PDEATHSIG, 0);
 	} else {
 		if (G->options & SF_O_PAIR)
 			sf_pair_bequeath();
@@ -50,6 +51,8 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 	if (me.tsc_traps)
 		sf_code_traps(0);
 	if (r == SF_EXEC_BARE) {
+		if (app.spawn.active)
+			sys2(NR_prctl, PR_SET_PDEATHSIG, app.pdeathsig);
 		sys3(NR_sched_setaffinity, 0, G->affinity_bytes, G->affinity);
 		sf_signals_let_go();
 	}
@@ -59,7 +62,7 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 void sf_exec_failed(void)
 {
 	if (app.spawn.active)
-		sys2(NR_prctl, 1 /* PR_SET_PDEATHSIG */, 9);
+		sys2(NR_prctl, PR_SET_PDEATHSIG, 9);
 	sf_rpc(SF_RPC_STAY, 0, 0, 0, 0, 0);
 	if (me.tsc_traps)
 		sf_code_traps(1);

@@ -131,7 +131,7 @@ static void note_prctl(const u64 a[6])
 	switch (a[0]) {
 	case PR_SET_PDEATHSIG:
 		app.pdeathsig = (u32)a[1];
-		if (me.slot == 0) {
+		if (me.slot == 0 && !app.spawn.active) { /* a child's goes with its exec (exec.c) */
 			store(&G->pdeathsig_inv, ~app.pdeathsig);
 			store(&G->pdeathsig, app.pdeathsig);
 		}
@@ -618,7 +618,7 @@ int sf_kernel_answers(u32 nr, const u64 a[6], s64 *ret)
 	switch (nr) {
 	case NR_prctl:
 		/* The leader's own parent death signal is what keeps the group from outliving its
-		 * launcher; the program's becomes the launcher's (supervise.rs). */
+		 * launcher; the program's is the launcher's to send (beat() in supervise/mod.rs; of a child: tree.rs). */
 		if (a[0] == PR_SET_PDEATHSIG) {
 			*ret = a[1] <= SF_SIGNALS ? 0 : -EINVAL;
 			return 1;

@@ -226,6 +226,7 @@ NORETURN static void as_child_spawn(struct sf_regs *r, const struct asked *k)
 {
 	if (k->flags & CLONE_CLEAR_SIGHAND)
 		no_handlers();
+	app.pdeathsig = 0;
 	r->rax = 0;
 	if (k->stack)
 		r->rsp = k->stack;

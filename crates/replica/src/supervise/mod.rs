@@ -322,6 +322,7 @@ impl<'a> Supervisor<'a> {
             self.hearing.tree.end();
         }
         self.row = None;
+        self.hearing.tree.parent_died(self.hearing.post());
         self.kill_all();
         let rest = self.until_the_tree_ends();
         self.kill_reaper();
@@ -343,6 +344,7 @@ impl<'a> Supervisor<'a> {
         let goes_on = result.is_ok();
         // Before its end can be seen: nobody acts on the end of a process that was stopped.
         let gone = tree::over(&tree, result.map(|()| self.stop));
+        tree.parent_died(self.hearing.post());
         // A parent that has a proxy is told behind the end of all others: the keeper holds descriptors that it may open anew.
         self.kill_all();
         self.is_no_ward_any_more();
@@ -590,10 +592,10 @@ impl<'a> Supervisor<'a> {
             }
             self.outbox.pop_front();
         }
-        let wanted = self
-            .group
-            .meant(at!(pdeathsig), at!(pdeathsig_inv))
-            .unwrap_or(self.parent_death);
+        if self.is_child() {
+            return; // it hears of its parent's end by `Tree::parent_died`
+        }
+        let wanted = self.group.parent_death().unwrap_or(self.parent_death);
         if wanted != self.parent_death {
             self.parent_death = wanted;
             match &self.hearing.front {

@@ -48,7 +48,7 @@ impl Supervisor<'_> {
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
             },
             abi::RPC_EXEC => self.let_exec(arg[0], arg[2], arg[3]),
-            abi::RPC_SPAWN => self.let_spawn(arg[0], arg[1], arg[2], arg[3]),
+            abi::RPC_SPAWN => self.let_spawn(arg),
             abi::RPC_FORK => self.let_fork(),
             abi::RPC_UNFORK => {
                 if let Some(asked) = self
@@ -135,15 +135,17 @@ impl Supervisor<'_> {
 
     /// The child that stands in for the leader is about to become another program, of this path in this directory: 0,
     /// [`abi::EXEC_BARE`], or the number that refuses it.
-    pub(super) fn let_spawn(&mut self, mask: u64, pid: u64, path: u64, dir: u64) -> i64 {
+    pub(super) fn let_spawn(&mut self, [mask, pid, path, dir, parent_death]: [u64; 5]) -> i64 {
         let pid = i32::try_from(pid).unwrap_or(0);
         if pid <= 1 || !procfs::descends(pid, self.replicas[0].pid) || self.post_reaper().is_err() {
             return abi::NR_EXEC_TRACE.into();
         }
         self.hearing.tree.segments.all_handed_on();
         let bare = bare::named(self.plan, pid, path, dir);
+        let parent_death = u32::try_from(parent_death).unwrap_or(0);
         let answer = if bare.is_some() { abi::EXEC_BARE } else { 0 };
-        match tree::by_exec(&self.hearing.tree, self.hearing.post(), pid, mask, bare) {
+        let (tree, parent) = (&self.hearing.tree, self.hearing.post());
+        match tree::by_exec(tree, parent, pid, mask, parent_death, bare) {
             Ok(child) => {
                 self.on_its_way = Some(child);
                 answer

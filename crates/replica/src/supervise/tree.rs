@@ -439,6 +439,26 @@ impl Tree {
         }
     }
 
+    /// The process of this group has ended: its children hear of that as they have asked (prctl(2), PR_SET_PDEATHSIG).
+    pub(crate) fn parent_died(&self, parent: &Post) {
+        let mut all = locked(&self.living);
+        for living in all.values_mut().filter(|one| one.parent.is(parent)) {
+            let wanted = living.post.group().and_then(|group| group.parent_death());
+            let Some(signal) = wanted.filter(|signal| *signal != 0) else {
+                continue;
+            };
+            if signal.cast_signed() == libc::SIGKILL {
+                living.condemned = true;
+                if let Some(ward) = &living.ward {
+                    ward.let_go();
+                }
+            }
+            if let Some(leader) = &living.leader {
+                leader.signal(signal.cast_signed());
+            }
+        }
+    }
+
     pub(crate) fn is_condemned(&self, post: &Post) -> bool {
         let all = locked(&self.living);
         let mut its = all
@@ -651,12 +671,13 @@ pub(crate) fn by_exec(
     parent: &Post,
     pid: i32,
     mask: u64,
+    parent_death: u32,
     bare: Option<String>,
 ) -> Result<OnItsWay, u32> {
     let (ready, answer) = channel();
     let life = move |hearing: Hearing, life: Life| match bare {
         Some(program) => unprotected(&hearing, life, pid, program, &ready),
-        None => exec(&hearing, life, pid, mask, &ready),
+        None => exec(&hearing, life, pid, (mask, parent_death), &ready),
     };
     let post = begin(tree, parent, mask, life).map_err(|_| abi::NR_EXEC_TRACE)?;
     match answer.recv_timeout(ANSWER) {
@@ -674,7 +695,8 @@ impl OnItsWay {
     }
 }
 
-fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<bool>) {
+/// `has`: the mask of signals, and the signal at its parent's death, that the child has chosen before.
+fn exec(hearing: &Hearing, mut life: Life, pid: i32, has: (u64, u32), ready: &Sender<bool>) {
     let tree = Arc::clone(&life.tree);
     tree.claim_new(pid, hearing.post());
     life.entry = tree.list(pid);
@@ -690,7 +712,7 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<b
     };
     let started = Instant::now();
     let name = bare::program(pid);
-    let made = launched(hearing, &tree, life.id, stop, mask, started, process);
+    let made = launched(hearing, &tree, life.id, stop, has, process);
     let mut told = Told {
         tree: Arc::clone(&tree),
         pid,
@@ -848,8 +870,7 @@ fn launched(
     tree: &Tree,
     id: usize,
     stop: ptrace::Stopped,
-    mask: u64,
-    _started: Instant,
+    (mask, parent_death): (u64, u32),
     process: Process,
 ) -> Result<Made, LaunchError> {
     let group = control_block(
@@ -859,6 +880,8 @@ fn launched(
         false,
         option::TREE,
     )?;
+    group.set32(at!(pdeathsig), parent_death);
+    group.set32(at!(pdeathsig_inv), !parent_death);
     tree.gives_turns(&group, stop.pid());
     let launched = launch::launch_again(
         stop,
