@@ -1,4 +1,4 @@
-/* What a runtime asks about a thread by its number: its stack, priority, affinity, limits and clock. */
+/* What a runtime asks about a thread by its number: its stack, priority, affinity, limits and clock. kill(2) takes it for its process. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include <pthread.h>
@@ -27,8 +27,18 @@ static void ask(const char *who) {
     sink(&used, sizeof used);
 }
 
+static volatile sig_atomic_t handled;
+
+static void count(int s) {
+    (void)s;
+    handled++;
+}
+
 static void *other(void *p) {
+    int tid = (int)syscall(SYS_gettid);
     ask("another");
+    signal(SIGUSR1, count);
+    check("its process", kill(tid, 0) == 0 && kill(tid, SIGUSR1) == 0 && sigqueue(tid, SIGUSR1, (union sigval){0}) == 0 && handled == 2);
     check("nobody", sched_getscheduler(0x7fffffff) == -1 && errno == ESRCH);
     return p;
 }

@@ -318,6 +318,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_messages.c").replicas(&[1, 2, 3]),
         row("threads_timers.c").replicas(&[1, 2, 3]),
         row("threads_numbers.c"),
+        row("threads_named.c").replicas(&[1, 2, 3]),
+        row("owner_dies.c").replicas(&[1, 2, 3]),
         row("threads_first_ends.c"),
         // Refusals: each of these starts something that is not protected yet.
         row("threads_own_table.c").expect(THREAD),

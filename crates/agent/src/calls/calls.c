@@ -222,7 +222,7 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	own->class = s->class;
 	own->err = s->err;
 	own->arg[at] = s->arg;
-	return own;
+	return c->handler == SF_H_prctl && unlikely(sf_thread_is_named(a)) ? about_threads(own, own, SF_ALL) : own;
 }
 
 /* Calls that the kernel counts in wchar of /proc/PID/io: from the count the launcher knows
@@ -1110,13 +1110,17 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
 	if (unlikely(app.map_files) && nr == NR_futex && me.slot == 0 && sf_shared_waits_in_vain(a))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_LOCK, 0, r);
-	if (me.slot == 0 && unlikely(kills_itself(c, nr, a))) {
-		G->end_value = 9; /* the program's own death, not a replica's */
-		sf_say_end(SF_E_SIGNALED);
+	if (unlikely(kills_itself(c, nr, a))) {
+		sf_domain_leave();
+		if (me.slot == 0) {
+			G->end_value = 9; /* the program's own death, not a replica's */
+			sf_say_end(SF_E_SIGNALED);
+		}
 	}
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group) {
 		if (unlikely(app.shown_n))
 			sf_shown_leaves();
+		sf_domain_leave();
 		leave_group(r, (s64)(a[0] & 0xff));
 	}
 }

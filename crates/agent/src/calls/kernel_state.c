@@ -29,6 +29,7 @@
 #define PR_SET_PDEATHSIG 1
 #define PR_GET_PDEATHSIG 2
 #define PR_SET_KEEPCAPS 8
+#define PR_SET_NAME 15
 #define PR_CAP_AMBIENT 47
 #define TIOCSCTTY 0x540e
 
@@ -136,7 +137,10 @@ static void note_prctl(const u64 a[6])
 			store(&G->pdeathsig, app.pdeathsig);
 		}
 		break;
-	case 15: /* PR_SET_NAME */ remember_state(NR_prctl, b, 1, 16); break;
+	case PR_SET_NAME:
+		if (!sf_thread_is_named(a))
+			remember_state(NR_prctl, b, 1, 16);
+		break;
 	case 4:
 	case 8:
 	case 24:

@@ -129,6 +129,15 @@ void sf_baton_give(void)
 		sys3(NR_futex, &D->served[INDEX], FUTEX_WAKE, EVERYBODY);
 }
 
+/* The process ends, as all its replicas have agreed: others hear of locks that it holds. */
+void sf_domain_leave(void)
+{
+	if (app.domain && !me.holds)
+		return;
+	sf_threads_leave_locks();
+	sf_baton_give();
+}
+
 /* Leader: does another process wait for its turn? */
 int sf_baton_wanted(void)
 {
@@ -986,8 +995,12 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 	if (me.slot == 0 && of_a_segment(changes(nr, a), nr) && !keeps_the_length(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_FILE, 0, r);
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group || c->handler == SF_H_exec) {
-		if (!app.spawn.active)
+		if (app.spawn.active)
+			return;
+		if (c->handler == SF_H_exec)
 			sf_baton_give();
+		else
+			sf_domain_leave();
 		return;
 	}
 	const u32 op = nr == NR_futex ? (u32)a[1] & FUTEX_CMD : FUTEX_WAIT;

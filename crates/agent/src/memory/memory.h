@@ -106,6 +106,7 @@ void sf_domain_tell(void);
 void sf_domain_give(u64 *tickets, u64 *turn);
 void sf_domain_take(u64 tickets, u64 turn);
 void sf_baton_give(void);
+void sf_domain_leave(void);
 int sf_baton_wanted(void);
 void sf_baton(struct sf_regs *);
 void sf_baton_back(struct sf_regs *);

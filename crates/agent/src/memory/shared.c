@@ -665,7 +665,7 @@ NORETURN void sf_die_agreed(struct sf_regs *r, u32 s)
 	me.doing_desc = SF_DESC_DEATH | s << 8;
 	if (app.map_stores && write_back(r, &everything))
 		sf_again(r);
-	sf_baton_give();
+	sf_domain_leave();
 	if (me.slot == 0)
 		sf_die((int)s);
 	for (;;) /* the launcher ends who is left */

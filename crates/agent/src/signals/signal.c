@@ -1075,7 +1075,7 @@ NORETURN void sf_no_frame(struct sf_regs *r)
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_NO_FRAME;
 	sf_event(&e, r, &ends, NULL);
-	sf_baton_give();
+	sf_domain_leave();
 	die_of(SIGSEGV);
 }
 
@@ -1083,7 +1083,7 @@ NORETURN void sf_no_frame(struct sf_regs *r)
 NORETURN static void no_frame(const struct build *b)
 {
 	if (me.fault_frame || sf_alone()) {
-		sf_baton_give();
+		sf_domain_leave();
 		die_of(SIGSEGV);
 	}
 	sf_no_frame(b->r);
@@ -1345,7 +1345,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 		goto out;
 	}
 	if (app.action[s].handler <= SIG_IGN || (app.mask & BIT(s))) {
-		sf_baton_give();
+		sf_domain_leave();
 		die_of(s);
 	}
 	struct build b = { .r = r, .i = info, .trapno = m->trapno, .err = m->err, .cr2 = m->cr2, .fp = (void *)m->fpstate };

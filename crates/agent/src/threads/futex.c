@@ -266,23 +266,23 @@ static void owner_dies(u64 word, int pi, u32 tid)
 	if (sf_user_put(word, &v, 4) || !waits)
 		return;
 	sf_futex_wake(word, 1, ~0u);
-	if (me.slot == 0 && sf_domain_word(word))
+	if (me.slot == 0)
 		sys3(NR_futex, sf_shared_word(word), FUTEX_WAKE, 1); /* of other processes */
 }
 
 /* The robust list of a thread that ends: struct robust_list_head, bit 0 of an entry says PI. */
-void sf_futex_leave(const struct sf_thread *t)
+void sf_futex_leave(u64 robust, u32 tid)
 {
 	u64 head[3], entry, next;
-	if (!t->robust || sf_user_bytes(head, t->robust, sizeof head) < 0)
+	if (!robust || sf_user_bytes(head, robust, sizeof head) < 0)
 		return;
 	entry = head[0];
-	for (u32 i = 0; i < ROBUST_LIMIT && (entry & ~1ull) != t->robust; i++, entry = next) {
+	for (u32 i = 0; i < ROBUST_LIMIT && (entry & ~1ull) != robust; i++, entry = next) {
 		if (sf_user_bytes(&next, entry & ~1ull, 8) < 0)
 			break;
 		if (entry != head[2])
-			owner_dies((entry & ~1ull) + head[1], entry & 1, t->tid);
+			owner_dies((entry & ~1ull) + head[1], entry & 1, tid);
 	}
 	if (head[2])
-		owner_dies((head[2] & ~1ull) + head[1], head[2] & 1, t->tid);
+		owner_dies((head[2] & ~1ull) + head[1], head[2] & 1, tid);
 }

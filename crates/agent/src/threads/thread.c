@@ -30,6 +30,8 @@
 #include "agent.h"
 #include <asm/errno.h>
 
+#define PR_SET_NAME 15
+#define PR_GET_NAME 16
 #define CLONE_VM 0x100u
 #define CLONE_FS 0x200u
 #define CLONE_FILES 0x400u
@@ -40,13 +42,13 @@
 #define CLONE_PARENT_SETTID 0x100000u
 #define CLONE_CHILD_CLEARTID 0x200000u
 #define CLONE_DETACHED 0x400000u /* without a meaning since Linux 2.6; musl sets it */
-#define CLONE_CHILD_SETTID 0x1000000u
-#define HAS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
 #define CLONE_UNTRACED 0x800000u  /* this and the next: as in calls/spawn.c */
+#define CLONE_CHILD_SETTID 0x1000000u
+#define CLONE_IO 0x80000000u
+#define HAS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
 #define MAY \
 	(CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_DETACHED | CLONE_UNTRACED | \
 	 CLONE_CHILD_SETTID | CLONE_IO)
-#define CLONE_IO 0x80000000u
 
 enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28 };
 #define BIT(s) (1ull << ((s) - 1))
@@ -254,6 +256,7 @@ static s64 make_thread(u32 nr, const u64 a[6], const struct sf_regs *r)
 		return -EFAULT;
 	if (w.flags & CLONE_CHILD_SETTID)
 		sf_user_put(w.child_tid, &t->tid, 4);
+	memcpy(t->name, sf_thread_now()->name, sizeof t->name);
 	if (i == T->top)
 		T->top++;
 	app.threads++;
@@ -268,7 +271,7 @@ static void end_thread(void)
 	struct sf_thread *t = sf_thread_now();
 	const u32 none = 0;
 	t->robust = app.robust;
-	sf_futex_leave(t);
+	sf_futex_leave(t->robust, t->tid);
 	if (app.clear_tid && sf_user_put(app.clear_tid, &none, 4) == 0)
 		sf_futex_wake(app.clear_tid, 1, ~0u);
 	memset(t, 0, sizeof *t);
@@ -276,6 +279,54 @@ static void end_thread(void)
 	show_threads();
 	app.current = SF_NOBODY;
 	app.turn = SF_TURN_GIVE;
+}
+
+/* The process ends: none of its threads gives back what it has locked. */
+void sf_threads_leave_locks(void)
+{
+	for (u32 i = 0; app.threads && i < sf_thread_top(); i++) {
+		const struct sf_thread *t = sf_thread_at(i);
+		if (i != app.current && t->state != SF_TH_FREE)
+			sf_futex_leave(t->robust, t->tid);
+	}
+	if (app.current != SF_NOBODY)
+		sf_futex_leave(app.robust, sf_thread_id());
+}
+
+/* ---- names: the kernel has the process's, which is its first thread's ---- */
+
+/* Whether a call of prctl(2) is about the name of the running thread alone. One without a name of its own is shown the process's: it
+ * has inherited that, and would not see that the first thread has taken another name since. */
+int sf_thread_is_named(const u64 a[6])
+{
+	const struct sf_thread *t = sf_thread_now();
+	return app.threads && t->tid != G->leader_pid && (a[0] == PR_SET_NAME || (a[0] == PR_GET_NAME && t->name[0]));
+}
+
+static s64 name_thread(const u64 a[6])
+{
+	char *name = sf_thread_now()->name, room[sizeof sf_thread_now()->name] = { 0 };
+	if (a[0] == PR_GET_NAME)
+		return sf_user_put(a[1], name, sizeof room);
+	for (u32 i = 0; i < sizeof room - 1; i++) {
+		if (sf_user_bytes(&room[i], a[1] + i, 1) < 0)
+			return -EFAULT;
+		if (!room[i])
+			break;
+	}
+	memcpy(name, room, sizeof room);
+	return 0;
+}
+
+/* The thread has become the first of a process. */
+static void name_process(struct sf_thread *t)
+{
+	const u64 a[6] = { PR_SET_NAME, (u64)t->name };
+	if (!t->name[0])
+		return;
+	sys2(NR_prctl, a[0], a[1]);
+	sf_kernel_note(NR_prctl, a, 0);
+	memset(t->name, 0, sizeof t->name);
 }
 
 /* In a child of fork(2), which has the thread that called it and no other. */
@@ -293,6 +344,7 @@ void sf_threads_keep_current(void)
 	sf_thread_now()->tid = G->leader_pid;
 	app.threads = 1;
 	app.turn = 0;
+	name_process(sf_thread_now());
 }
 
 /* ---- signals to one thread ---- */
@@ -522,7 +574,7 @@ void sf_thread_translate(u32 nr, u64 call[7])
 	case NR_sched_getattr:
 	case NR_prlimit64:
 	case NR_kill:
-	case NR_rt_sigqueueinfo:
+	case NR_rt_sigqueueinfo: /* either takes a thread for its process */
 	case NR_tkill: who = &call[1]; break;
 	case NR_tgkill:
 	case NR_rt_tgsigqueueinfo: who = &call[2]; break;
@@ -587,6 +639,8 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 		if (a[1] != ROBUST_BYTES)
 			return -EINVAL;
 		app.robust = a[0];
+		if (G->replicas == 1 && sf_thread_id() == G->leader_pid)
+			sys2(NR_set_robust_list, a[0], a[1]); /* nobody agrees on its end: the kernel looks at it */
 		return 0;
 	case NR_futex: return sf_futex(a, aux, leads);
 	case NR_tkill:
@@ -596,6 +650,7 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 			*aux = (u64)sys0(NR_getuid);
 		return send(nr, a, *aux);
 	case NR_rt_sigtimedwait: return take_thread(a);
+	case NR_prctl: return name_thread(a);
 	case NR_exit: end_thread(); return 0;
 	}
 	ASSERT(0);

@@ -40,6 +40,7 @@ struct sf_thread {
 	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust, quantum, cold;
 	u32 has_wait_mask, alt_flags, yields, spins;
 	struct sf_parts parts;
+	char name[16]; /* of its own, or empty (prctl(2), PR_SET_NAME) */
 	u8 fp[] __attribute__((aligned(1024)));
 };
 _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor's vector state behind it");
@@ -71,6 +72,7 @@ enum {
 
 /* thread.c */
 int sf_is_thread(u32 nr, const u64 a[6]);
+int sf_thread_is_named(const u64 a[6]);
 s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *, u64 *aux, int leads);
 struct sf_thread *sf_thread_at(u32 index);
 struct sf_thread *sf_thread_now(void);
@@ -95,13 +97,14 @@ u64 sf_thread_blocks(u32 tid, u64 signals);
 u64 sf_threads_block(u64 mask);
 int sf_thread_is_sent(const u64 a[6]);
 void sf_threads_keep_current(void);
+void sf_threads_leave_locks(void);
 void sf_threads_heard(u64 now);
 void sf_threads_lead(void);
 
 /* futex.c */
 s64 sf_futex(const u64 a[6], u64 *deadline, int leads);
 u32 sf_futex_wake(u64 word, u32 n, u32 bitset);
-void sf_futex_leave(const struct sf_thread *);
+void sf_futex_leave(u64 robust, u32 tid);
 
 /* fifo.c: a FIFO that is opened without waiting for its other end */
 enum sf_fifo { SF_FIFO_NONE, SF_FIFO_WRITES, SF_FIFO_READS };
