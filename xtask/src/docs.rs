@@ -37,9 +37,9 @@ fn system_calls(tables: &Tables) -> String {
         "# System calls under `steadfast run`
 
 Every x86-64 system call of Linux {kernel} (numbers 0 to {max}) has exactly one treatment; the
-agent is compiled from the same tables. A number above {max}, a negative one, an x32 number
-(bit 30) and a 32-bit entry (`int 0x80`, `sysenter`) stop the group. On a newer kernel the
-calls it adds are refused until they have a row here.
+agent is compiled from the same tables. A number above {max} and a negative one answer ENOSYS,
+as on a kernel that has no such call: on a newer one programs go without the calls that it adds.
+An x32 number (bit 30) and a 32-bit entry (`int 0x80`, `sysenter`) stop the group.
 
 | Class | Calls | Meaning |
 |---|---:|---|
@@ -142,9 +142,13 @@ means as many bytes (or elements) of argument 1 as the call returned.
         }
     }
     for table in &tables.subs {
+        let other = match table.name {
+            "ioctl" => "is refused, by number",
+            _ => "answers EINVAL",
+        };
         let _ = write!(
             out,
-            "\n## Commands of {}\n\n{} commands; any other is refused, by number.\n\n\
+            "\n## Commands of {}\n\n{} commands; any other {other}.\n\n\
              | Command | Name | Class | Argument | Note |\n|---:|---|---|---|---|\n",
             table.name,
             table.rows.len()

@@ -214,6 +214,9 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	case SF_H_sigtimedwait: return sf_thread_is_sent(a) ? about_threads(c, own, SF_ALL) : c;
 	default: return c;
 	}
+	/* A driver does anything with a command that only it knows; other tables have all that the kernel knows. */
+	if (!s && c->handler != SF_H_ioctl)
+		return denied(c, own, EINVAL);
 	*own = *c;
 	if (!s) {
 		own->class = SF_REFUSE;
@@ -1232,14 +1235,20 @@ struct making {
 	int act;
 };
 
+static int is_x32(u32 nr)
+{
+	return (s32)nr >= 0 && (nr & 0x40000000u);
+}
+
 INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	struct making *k = arg;
 	u64 *a = k->a;
 	a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
 	u32 nr = k->nr = (u32)r->rax;
-	/* The kernel takes the number for an int; below 0 it has no calls, and never will. One of them is ours. */
-	k->own = (struct sf_call){ .class = (s32)nr < 0 && nr != SF_NR_INT80 ? SF_DENY : SF_REFUSE, .err = 38 /* ENOSYS */ };
+	/* The kernel takes the number for an int. Programs try what newer kernels have, and go without. Of the x32 calls it has some, or
+	 * none; one number below 0 is ours. */
+	k->own = (struct sf_call){ .class = nr == SF_NR_INT80 || is_x32(nr) ? SF_REFUSE : SF_DENY, .err = 38 /* ENOSYS */ };
 	const struct sf_call *c = nr <= SF_CALLS_MAX ? row(nr, a, &k->own) : &k->own;
 	if (unlikely(G->options & SF_O_PAIR))
 		c = sf_pair_row(nr, a, c, &k->own);
