@@ -587,6 +587,16 @@ impl Modules {
                 .filter(|save| region.contains(&save.addr))
                 .map(after_save),
         );
+        hooks.extend(
+            patch::find_environments(&module)
+                .into_iter()
+                .filter(|one| region.contains(&one.addr))
+                .map(|one| patch::Hook {
+                    addr: one.addr,
+                    place: patch::Place::After,
+                    code: one.clear,
+                }),
+        );
         let legacy = analysis.legacy_loads();
         hooks.extend(
             legacy

@@ -271,6 +271,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("qsort.c"),
         row("floating.c"),
         row("x87.c").shapes(Variant::PAIR),
+        row("x87_env.c").shapes(Variant::PAIR).replicas(&[1, 2, 3]),
         row("exceptions.cc").shapes(Variant::PAIR).ends("status 4"),
         row("exceptions.cc").args("uncaught", &["x"]).ends("signal 6"),
         row("containers.cc").shapes(Variant::PAIR),

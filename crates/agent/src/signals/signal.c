@@ -124,6 +124,14 @@ static int initial(const u8 *at, u32 bytes)
 	return any == 0;
 }
 
+/* What the x87 unit knows of its last instruction, in the image of fxsave: AMD's processors keep it over a switch of tasks only while
+ * an exception is pending (bit 7 of the status word). Stored by the program itself: crates/patch/src/environment.rs. */
+static void forget_pointers(u8 *at)
+{
+	if (!(*(const u16 *)(at + 2) & 0x80))
+		memset(at + 6, 0, 18);
+}
+
 /* Hardware leaves out components it considers initial, and whether it does is timing: write
  * the initial values, and call those present that have others, so that frames of all replicas
  * hold the same bytes. Initial ones must not be called present: loaded from memory, zeros in the
@@ -137,6 +145,7 @@ void sf_fp_normalise(u8 *at)
 		*(u16 *)at = 0x37f;
 		memset(at + 32, 0, 128);
 	}
+	forget_pointers(at);
 	if (!(*bv & 2))
 		memset(at + 160, 0, 256);
 	u64 present = 3;
@@ -170,6 +179,8 @@ static void complete(void *v)
 		*(u16 *)c->at = 0x37f;
 		memset(c->at + 32, 0, 128);
 	}
+	if (c->rfbm & 1)
+		forget_pointers(c->at);
 	if (missing & 2) {
 		memset(c->at + 160, 0, 256);
 		if (c->compact) {

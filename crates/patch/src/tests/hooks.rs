@@ -1,6 +1,7 @@
 //! Hooks, and plans that are laid over others.
 
 use super::*;
+use crate::find_environments;
 
 #[test]
 fn a_payload_runs_on_either_side_of_its_instruction() {
@@ -211,4 +212,27 @@ fn a_duplicate_changes_nothing() {
         ),
         Plan::default()
     );
+}
+
+#[test]
+fn zeros_go_over_what_the_x87_unit_tells_of_its_last_instruction() {
+    // fnstenv [rsp+8]; fxsave64 [rdi+rcx*2]; fnstcw [rsp]; ret
+    let code = [
+        0xD9, 0x74, 0x24, 8, 0x48, 0x0F, 0xAE, 0x04, 0x4F, 0xD9, 0x3C, 0x24, 0xC3,
+    ];
+    let found = find_environments(&module(&code));
+    let at: Vec<u64> = found.iter().map(|one| one.addr).collect();
+    assert_eq!(at, [CODE, CODE + 4]);
+    assert_eq!(
+        disassemble(&found[0].clear, 0),
+        [
+            "mov dword ptr [rsp+14h],0",
+            "mov dword ptr [rsp+18h],0",
+            "mov dword ptr [rsp+1Ch],0",
+            "mov word ptr [rsp+20h],0",
+        ]
+    );
+    let fxsave = disassemble(&found[1].clear, 0);
+    assert_eq!(fxsave[0], "mov word ptr [rdi+rcx*2+6],0");
+    assert_eq!(fxsave[4], "mov dword ptr [rdi+rcx*2+14h],0");
 }
