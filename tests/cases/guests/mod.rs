@@ -320,6 +320,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_timers.c").replicas(&[1, 2, 3]),
         row("threads_numbers.c"),
         row("threads_named.c").replicas(&[1, 2, 3]),
+        row("threads_select.c").replicas(&[1, 2, 3]),
         row("owner_dies.c").replicas(&[1, 2, 3]),
         row("threads_first_ends.c"),
         // Refusals: each of these starts something that is not protected yet.

@@ -189,6 +189,11 @@ void sf_limit_begin(u64 seq, u32 nr, u64 call[7])
 	if (!again)
 		G->begun_at = now();
 	w.start = G->begun_at;
+	const u64 until = sf_try_deadline();
+	if (until) { /* it has waited while others could go on */
+		w.start = now();
+		w.total = until > w.start ? until - w.start : 1;
+	}
 	write_left(a);
 	if (w.unit != MILLISECONDS)
 		a[w.arg] = (u64)w.spec;

@@ -122,6 +122,7 @@ enum sf_try { SF_TRY_GO, SF_TRY_PARK, SF_TRY_CHECK };
 enum sf_try sf_try(u32 nr, u64 call[7]);
 int sf_is_ready(u64 fd, u16 events);
 void sf_try_on(u64 deadline);
+u64 sf_try_deadline(void);
 s64 sf_tried(u32 nr, const u64 a[6], s64 r);
 int sf_splice_waits(u32 nr, const u64 a[6], s32 *fd, u16 *events);
 int sf_try_cut(void); /* the call has moved a part, and the rest is another event */

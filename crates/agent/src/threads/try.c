@@ -43,6 +43,7 @@ static struct {
 	u64 alone; /* of a process without threads, whose call is made again: its deadline (ipc.c) */
 	s64 none;      /* the result that means: it would have waited */
 	s64 none_too;
+	u64 left_to, left_unit; /* where the program wants what is left of the time, or 0; nanoseconds in a fraction of a second */
 	u32 cuts, part; /* it moves at most so much, and the rest later */
 	struct {
 		u64 name, namelen, iov, iovlen, control, controllen, flags;
@@ -60,10 +61,16 @@ static u64 limit_of(u64 at, u64 unit)
 	return (u64)t[0] * SECOND + (u64)t[1] * unit;
 }
 
+/* The end of the time of a call that is made again, CLOCK_MONOTONIC in nanoseconds; 0: it has none, or begins. */
+u64 sf_try_deadline(void)
+{
+	return app.threads ? sf_thread_now()->deadline : q.alone;
+}
+
 /* 1: the call's time is over, or it has none. `left`: nanoseconds, if it has a limit. */
 static int is_over(int limited, u64 left)
 {
-	u64 before = app.threads ? sf_thread_now()->deadline : q.alone, now = sf_now();
+	u64 before = sf_try_deadline(), now = sf_now();
 	q.deadline = before ? before : limited ? now + left : 0;
 	return limited && q.deadline <= now;
 }
@@ -271,6 +278,15 @@ static void put_back(u64 at, u64 n, u64 *from)
 	*from += n;
 }
 
+/* What select(2), pselect6 and ppoll leave of their limit. */
+static void tell_left(void)
+{
+	const u64 now = sf_now(), left = q.deadline > now ? q.deadline - now : 0;
+	const s64 t[2] = { (s64)(left / SECOND), (s64)(left % SECOND / q.left_unit) };
+	if (q.left_to && q.deadline)
+		sf_user_put(q.left_to, t, sizeof t);
+}
+
 static enum sf_try polls(u64 call[7], int limited, u64 left, u32 arg, u64 value)
 {
 	if (limited && !left)
@@ -278,6 +294,8 @@ static enum sf_try polls(u64 call[7], int limited, u64 left, u32 arg, u64 value)
 	int over = is_over(limited, left);
 	call[arg] = value;
 	q.none = over ? 1 : 0; /* nothing is an answer when the time is over */
+	if (over)
+		tell_left();
 	return over ? SF_TRY_GO : SF_TRY_CHECK;
 }
 
@@ -484,6 +502,7 @@ static enum sf_try waits_for_descriptor(u32 nr, u64 call[7])
 		q.undo = POLLS;
 		if (nr == NR_poll)
 			return polls(call, (s32)call[3] >= 0, (u64)(u32)call[3] * 1000000, 3, 0);
+		q.left_to = call[3];
 		return polls(call, call[3] != 0, limit_of(call[3], 1), 3, zero);
 	case NR_select:
 	case NR_pselect6:
@@ -491,7 +510,9 @@ static enum sf_try waits_for_descriptor(u32 nr, u64 call[7])
 			if (call[i] && !save(call[i], ((u64)(u32)call[1] + 63) / 64 * 8))
 				return SF_TRY_GO;
 		q.undo = SELECTS;
-		return polls(call, call[5] != 0, limit_of(call[5], nr == NR_select ? 1000 : 1), 5, zero);
+		q.left_to = call[5];
+		q.left_unit = nr == NR_select ? 1000 : 1;
+		return polls(call, call[5] != 0, limit_of(call[5], q.left_unit), 5, zero);
 	case NR_epoll_wait:
 	case NR_epoll_pwait: return polls(call, (s32)call[4] >= 0, (u64)(u32)call[4] * 1000000, 4, 0);
 	case NR_epoll_pwait2: return polls(call, call[4] != 0, limit_of(call[4], 1), 4, zero);
@@ -511,6 +532,8 @@ enum sf_try sf_try(u32 nr, u64 call[7])
 {
 	q.undo = NOTHING;
 	q.deadline = q.retry = q.saved_n = q.cuts = 0;
+	q.left_to = 0;
+	q.left_unit = 1;
 	q.none = q.none_too = SF_WOULD_WAIT;
 	q.zero[0] = q.zero[1] = 0;
 	switch (nr) {
@@ -562,8 +585,10 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 	case OPENS: sf_fifo_opened(r); break;
 	case NOTHING: break;
 	}
-	if (!none)
+	if (!none) {
+		tell_left();
 		return r;
+	}
 	/* The kernel has acted, and nothing has come of it: no leader has to know. */
 	me.made = 0;
 	store(&G->slot[0].made, 0);
