@@ -214,13 +214,11 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	case SF_H_sigtimedwait: return sf_thread_is_sent(a) ? about_threads(c, own, SF_ALL) : c;
 	default: return c;
 	}
-	/* A driver does anything with a command that only it knows; other tables have all that the kernel knows. */
-	if (!s && c->handler != SF_H_ioctl)
-		return denied(c, own, EINVAL);
 	*own = *c;
 	if (!s) {
+		/* A driver does anything with a command that only it knows; other tables have all that the kernel knows. */
 		own->class = SF_REFUSE;
-		return own;
+		return c->handler == SF_H_ioctl ? own : denied(c, own, EINVAL);
 	}
 	own->class = s->class;
 	own->err = s->err;
@@ -520,6 +518,18 @@ INLINE int is_tried(const struct sf_event *e, u32 nr, u32 waits)
 	return unlikely(waits) && (sf_ipc_tries(e->seq, nr) || (app.threads && sf_fifo_waits()));
 }
 
+/* A file may be opened twice: first as one that does not exist (segment.c). */
+static s64 make_or_open(struct sf_event *e, u32 nr, u64 call[7], int limited)
+{
+	const int opens = (nr == NR_open || nr == NR_openat) && me.slot == 0 && (u32)call[0] == nr;
+	if (unlikely(opens))
+		sf_segment_opens(nr, call);
+	s64 r = make_calls(e, call, limited);
+	if (unlikely(opens) && sf_segment_opens_again(nr, call, r))
+		r = make_calls(e, call, limited);
+	return r;
+}
+
 static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
@@ -559,11 +569,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		G->wrote_before = me.wrote;
 		store(&G->wrote_seq, e->seq);
 	}
-	if (unlikely(nr == NR_open || nr == NR_openat) && me.slot == 0)
-		sf_segment_opens(nr, call);
-	r = make_calls(e, call, limited);
-	if (unlikely(nr == NR_open || nr == NR_openat) && me.slot == 0 && sf_segment_opens_again(nr, call, r))
-		r = make_calls(e, call, limited);
+	r = make_or_open(e, nr, call, limited);
 	if (unlikely(app.done_of_call) && nr == NR_recvmsg && me.slot == 0 && r > 0)
 		tell_of_message(a[1], &rest_message);
 	if (unlikely(try == SF_TRY_CHECK) && (r = sf_tried(nr, a, r)) == SF_WOULD_WAIT) {
