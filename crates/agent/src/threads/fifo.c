@@ -4,6 +4,10 @@
  * does not, and who waits to write has to find this reader. So it is opened at once, under a number that no program comes to by
  * itself, and has the program's own when somebody writes. tee(2) tells whether anybody does, and takes nothing.
  *
+ * Invariants
+ *  1. A reader stays open from its first attempt to its last: who writes meanwhile finds it, and gets no SIGPIPE.
+ *  2. Who waits no more, by a signal or a fork, leaves no reader behind.
+ *
  * Not covered: openat2(2); a leader that is replaced while a thread waits (the number stays open until the program ends).
  * See fifo(7), tee(2).
  */

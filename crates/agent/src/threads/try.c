@@ -120,8 +120,8 @@ static void page_to_pipe(u32 nr, u64 call[7])
 	}
 }
 
-/* To a socket: by the call that has a flag for not waiting. 0: there is none. */
-static int has_a_flag(u32 nr, u64 call[7])
+/* To a socket: becomes the call that has a flag for not waiting. 0: there is none. */
+static int without_waiting(u32 nr, u64 call[7])
 {
 	switch (nr) {
 	case NR_write: call[4] = call[5] = call[6] = 0; break;
@@ -149,7 +149,7 @@ static int has_a_flag(u32 nr, u64 call[7])
  * and knows nothing of the queue of a receiver that a socket is not connected to. */
 static void sends_at_once(u32 nr, u64 call[7], int type, int local)
 {
-	if (!has_a_flag(nr, call))
+	if (!without_waiting(nr, call))
 		return;
 	q.none = -EAGAIN;
 	q.cuts = type == SOCK_STREAM && nr != NR_sendmmsg;
