@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 37] = [
+const C: [&str; 38] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -29,6 +29,7 @@ const C: [&str; 37] = [
     "threads/try",
     "threads/fifo",
     "calls/pidfd",
+    "calls/number",
     "calls/ward",
     "calls/room",
     "memory/domain",

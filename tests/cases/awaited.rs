@@ -22,6 +22,8 @@ use crate::trial::Trial;
 use crate::user::{AS_USER, reachable};
 
 const LIMIT: Duration = Duration::from_secs(40);
+/// Long enough that a child has a keeper.
+const KEPT: Duration = Duration::from_millis(2500);
 const GRACE: Duration = Duration::from_secs(5);
 /// A child that says its number, waits until there is a file, and asks who its parent is.
 const CHILD: &str = "perl -e '$|=1; open F, \">\", \"number\"; print F $$; close F; \
@@ -29,6 +31,22 @@ const CHILD: &str = "perl -e '$|=1; open F, \">\", \"number\"; print F $$; close
 /// A copy of its parent, which loads a library by the descriptors of its leader, whoever that is by then.
 const COPY: &str = "perl -e '$|=1; if (fork) { wait; print $? >> 8, \"\\n\"; exit } $0 = \"copy\"; open F, \">\", \"number\"; print F $$; close F; \
     select(undef, undef, undef, 0.05) until -e \"go\"; require POSIX; print POSIX::floor(2.5), \"\\n\"; exit 4'";
+/// A child that another one sends a signal to, waits for the answer, and so on: before it is struck, while it is dead, and
+/// five times after there is a file.
+const BROTHER: &str = "perl -e '$|=1; pipe R, W; unlink \"done\"; if (!($a = fork)) { $SIG{USR1} = sub { syswrite W, \"x\" }; \
+    open F, \">\", \"number\"; print F $$; close F; select(undef, undef, undef, 0.05) until -e \"done\"; exit 3 } \
+    if (!($b = fork)) { select(undef, undef, undef, 0.01) until -s \"number\"; for ($n = 5; $n; select(undef, undef, undef, 0.1)) \
+    { kill(\"USR1\", $a) == 1 or print \"nobody\\n\"; sysread R, $_, 1; $n-- if -e \"go\" } open D, \">\", \"done\"; exit 4 } \
+    for ($a, $b) { waitpid $_, 0; print $? >> 8, \"\\n\" }'";
+/// The same of a parent, and its child.
+const SON: &str = "perl -e '$|=1; pipe R, W; $p = $$; $SIG{USR1} = sub { syswrite W, \"x\" }; if (!($b = fork)) { \
+    open F, \">\", \"number\"; print F $p; close F; for ($n = 5; $n; select(undef, undef, undef, 0.1)) \
+    { kill(\"USR1\", getppid()) == 1 or print \"nobody\\n\"; sysread R, $_, 1; $n-- if -e \"go\" } \
+    exit((getppid() == $p) ? 4 : 5) } 1 until waitpid($b, 0) == $b; print $? >> 8, \"\\n\"'";
+/// A child that has blocked a signal, and takes it when there is a file.
+const BLOCKS: &str = "perl -e 'use POSIX; $s = POSIX::SigSet->new(SIGUSR1); sigprocmask(SIG_BLOCK, $s); $SIG{USR1} = sub { print \"heard\\n\" }; \
+    kill USR1 => $$; $|=1; open F, \">\", \"number\"; print F $$; close F; select(undef, undef, undef, 0.05) until -e \"go\"; \
+    sigprocmask(SIG_UNBLOCK, $s); print \"free\\n\"; exit 3'";
 /// A parent that kills its child. The shell says "Killed" or not, bare too, by whether it hears of the end before it waits.
 const KILLS: &str =
     "exec 2>/dev/null; perl -e 'sleep 1 for 1..30' & sleep 1.5; kill -9 $!; wait $!; echo $?";
@@ -95,6 +113,9 @@ fn struck(
     let run = invocation.start(dir).map_err(|error| error.to_string())?;
     let child = number(dir)?;
     await_keeper(child, others_of(replicas), LIMIT)?;
+    if script != CHILD && script != COPY {
+        thread::sleep(KEPT); // others have its command, too
+    }
     for strike in 0..times {
         kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
         if strike == 0 {
@@ -122,6 +143,12 @@ fn goes_on(name: &str, script: &str, caller: Caller, replicas: u8) -> Result<(),
     }
     Bench::get().passed(&dir);
     Ok(())
+}
+
+/// Sets for polling that are told of signals by the leader before.
+fn signals_are_watched(name: &str, caller: Caller, replicas: u8) -> Result<(), String> {
+    let guest = build::guest("watched_signals.c", Variant::Dynamic)?;
+    goes_on(name, &guest.display().to_string(), caller, replicas)
 }
 
 fn ends_when_killed_again() -> Result<(), String> {
@@ -208,6 +235,27 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         trial("killed_leader_of_an_ordinary_user", || {
             goes_on("awaited-user", CHILD, Caller::OrdinaryUser, 2)
+        }),
+        trial("killed_and_signalled_by_its_brother", || {
+            goes_on("awaited-brother", BROTHER, Caller::Own, 2)
+        }),
+        trial("killed_and_signalled_by_its_brother_as_user", || {
+            goes_on("awaited-brother-user", BROTHER, Caller::OrdinaryUser, 3)
+        }),
+        trial("killed_and_signalled_by_its_son", || {
+            goes_on("awaited-son", SON, Caller::Own, 3)
+        }),
+        trial("killed_and_signalled_by_its_son_as_user", || {
+            goes_on("awaited-son-user", SON, Caller::OrdinaryUser, 2)
+        }),
+        trial("killed_with_a_blocked_signal", || {
+            goes_on("awaited-blocks", BLOCKS, Caller::Own, 2)
+        }),
+        trial("killed_and_watches_signals_of_2", || {
+            signals_are_watched("awaited-watches-2", Caller::OrdinaryUser, 2)
+        }),
+        trial("killed_and_watches_signals_of_3", || {
+            signals_are_watched("awaited-watches-3", Caller::Own, 3)
         }),
         trial("killed_by_its_parent", ends_by_its_parents_will),
         trial("killed_as_soon_as_made_of_1", || ends_as_soon_as_made(1)),

@@ -252,6 +252,8 @@ pub(crate) struct Group {
     pub(crate) locks: u32,
     pub(crate) domain_page: u64,
     pub(crate) unmapped: u64,
+    pub(crate) renumbered: u32,
+    pub(crate) spare_renumbered: u32,
 }
 
 #[repr(C)]
@@ -266,6 +268,8 @@ pub(crate) struct Ward {
     pub(crate) proxy_inv: u32,
     pub(crate) over: u32,
     pub(crate) any_number: u32,
+    pub(crate) looked: u32,
+    pub(crate) spare: u32,
 }
 
 #[repr(C)]
@@ -361,6 +365,7 @@ pub(crate) mod cmd {
     pub(crate) const SEGMENTS: u32 = 21;
     pub(crate) const POOL: u32 = 22;
     pub(crate) const BEAR: u32 = 23;
+    pub(crate) const WATCH: u32 = 24;
 }
 
 /// How a replica looks for a state.
@@ -444,6 +449,9 @@ pub(crate) const RPC_KILL: u32 = 19;
 pub(crate) const RPC_OTHERS: u32 = 20;
 /// An answer to it.
 pub(crate) const OTHERS_IN_TURNS: i64 = 2;
+pub(crate) const RPC_NAMED: u32 = 21;
+pub(crate) const RPC_LATE: u32 = 22;
+pub(crate) const RPC_PARENT: u32 = 23;
 pub(crate) const RPC_SITE: u32 = 16;
 /// Of [`RPC_SEGMENT`]: in its last argument, and in the answer above the sum.
 pub(crate) const SEGMENT_NOW: u64 = 1 << 63;

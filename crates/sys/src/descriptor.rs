@@ -53,6 +53,45 @@ pub fn is_one_file((pid, fd): (i32, i32), (other, its): (i32, i32)) -> io::Resul
     }
 }
 
+/// What a set for polling has been told of a descriptor, whichever that is by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Polled {
+    pub fd: u32,
+    pub events: u32,
+    pub data: u64,
+}
+
+/// `tfd: 5 events: 19 data: 5 pos:0 ...`, numbers of events and data hexadecimal.
+fn polled_in(line: &str) -> Option<Polled> {
+    let mut words = line.strip_prefix("tfd:")?.split_ascii_whitespace();
+    let fd = words.next()?.parse().ok()?;
+    let events = u32::from_str_radix(words.nth(1)?, 16).ok()?;
+    let data = u64::from_str_radix(words.nth(1)?, 16).ok()?;
+    Some(Polled { fd, events, data })
+}
+
+/// What a set for polling waits for (proc_pid_fdinfo(5)).
+///
+/// # Errors
+/// When the process does not have it.
+pub fn polled(pid: i32, set: u32) -> io::Result<Vec<Polled>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{set}"))?;
+    Ok(text.lines().filter_map(polled_in).collect())
+}
+
+/// Descriptors of a process that are objects of this kind, as procfs names them: `anon_inode:[eventpoll]`.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn of_kind(pid: i32, kind: &str) -> io::Result<Vec<u32>> {
+    let is = |fd: &std::fs::DirEntry| {
+        std::fs::read_link(fd.path()).is_ok_and(|link| link.as_os_str() == kind)
+    };
+    let number = |fd: std::fs::DirEntry| fd.file_name().to_str()?.parse().ok();
+    let all = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    Ok(all.filter(is).filter_map(number).collect())
+}
+
 /// Whether a registration of a set for polling is for the file that its process has at that number: the `nth` of those for `fd`, as
 /// proc_pid_fdinfo(5) lists them. A set that several processes have lists what each of them has added.
 ///
@@ -221,5 +260,22 @@ pub fn hand_over(socket: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
     match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_set_waits_for_is_read_as_the_kernel_writes_it() {
+        let line = "tfd:        5 events: 8000201d data:         1f00000005  pos:0 ino:2a sdev:9";
+        let polled = Polled {
+            fd: 5,
+            events: 0x8000_201d,
+            data: 0x1f_0000_0005,
+        };
+        assert_eq!(polled_in(line), Some(polled));
+        assert_eq!(polled_in("flags:\t02000002"), None);
     }
 }

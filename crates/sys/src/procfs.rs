@@ -183,6 +183,22 @@ pub fn runs(pid: i32) -> bool {
     state(pid).is_some_and(|(letter, _)| letter == b'R')
 }
 
+/// Signals that have been sent to a process and that it has not taken, as bits from the lowest (proc_pid_status(5), SigPnd and
+/// ShdPnd); of one that has ended, until it is reaped.
+#[must_use]
+pub fn pending(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let of = |line: &str| {
+        let mask = ["SigPnd:", "ShdPnd:"].map(|name| line.strip_prefix(name));
+        let mask = mask.into_iter().flatten().next()?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    status
+        .lines()
+        .filter_map(of)
+        .fold(0, |all, mask| all | mask)
+}
+
 /// Whether a process has ended, reaped or not.
 #[must_use]
 pub fn has_ended(pid: i32) -> bool {

@@ -41,6 +41,7 @@ const DRIVEN: &[&str] = &[
     "write_whole.c",
     "waits_to_write.c",
     "children_struck.c",
+    "watched_signals.c",
     "adopted.c",
     "shared_worker.c",
     "shared_leader.c",

@@ -544,7 +544,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	int limited = waits & SF_WAITS_LIMIT;
 	if (unlikely(app.threads) && me.slot == 0)
 		sf_thread_translate(nr, call);
-	if (unlikely(me.reborn || me.strays || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0) && me.slot == 0) {
+	if (unlikely(me.reborn || me.strays || load(&G->renumbered) || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0) &&
+	    me.slot == 0) {
 		if (sf_kernel_answers(nr, a, &r))
 			return r;
 		sf_kernel_translate(nr, call);
@@ -673,6 +674,11 @@ static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
 	case SF_H_pidfd: return nr == NR_pidfd_send_signal && (s32)a[1] == 9;
 	}
 	return 0;
+}
+
+static int sends(const struct sf_call *c)
+{
+	return c->handler == SF_H_kill || c->handler == SF_H_tkill || c->handler == SF_H_tgkill || c->handler == SF_H_sigqueue;
 }
 
 static int is_own_thread(u64 tid)
@@ -848,11 +854,18 @@ static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
 /* The leader waits for a child. What nobody is to hear of is no reason to return. */
 static s64 wait_for_child(struct sf_event *e, u32 nr, const u64 a[6])
 {
-	u64 own[6];
+	u64 own[6], look[6];
 	s64 r;
 	do {
 		sf_ward_asks(nr, a, own);
-		r = sf_ward_answers(nr, a, execute(e, nr, own));
+		r = 1;
+		if (sf_ward_peeks(nr, own, look)) {
+			r = execute(e, NR_waitid, look);
+			r = r ? r : sf_ward_found(nr, own);
+		}
+		if (r == 1)
+			r = execute(e, nr, own);
+		r = r == SF_NOT_MADE ? r : sf_ward_answers(nr, a, r);
 	} while (r == SF_NOT_MADE && !sf_signal_pending() && !load(&G->alarm));
 	return r;
 }
@@ -932,6 +945,8 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 		me.cut_short = 1;
 	if (unlikely(ret == SF_WOULD_WAIT))
 		return ret;
+	if (unlikely(sends(c)) && !(G->options & SF_O_PAIR) && !sf_alone() && !is_own_thread(a[0]))
+		ret = sf_number_sent(nr, a, ret);
 	if (unlikely(load(&G->end_inv)))
 		sf_take_back_end(); /* who comes back from his own SIGKILL was refused it */
 	return ret;

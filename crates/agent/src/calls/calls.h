@@ -42,6 +42,10 @@ NORETURN void sf_spawn_dies(void);
 /* pidfd.c: descriptors of processes */
 s32 sf_pidfd_names(u64 fd);
 
+/* number.c: processes of the tree whose leaders have other numbers by now */
+u64 sf_number_of(u64 pid);
+s64 sf_number_sent(u32 nr, const u64 a[6], s64 ret);
+
 /* ward.c: a child and its parent, of which one goes on under a new leader while the other lives */
 void sf_wards_look(void);
 s64 sf_wards_adopt(void);
@@ -49,6 +53,8 @@ void sf_ward_names(struct sf_siginfo *);
 int sf_ward_takes(struct sf_siginfo *);
 int sf_ward_may_show(u32 nr);
 void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6]);
+int sf_ward_peeks(u32 nr, const u64 own_args[6], u64 look[6]);
+s64 sf_ward_found(u32 nr, u64 args[6]);
 s64 sf_ward_answers(u32 nr, const u64 a[6], s64 ret);
 int sf_ward_parent(s64 *pid);
 u64 sf_ward_reaches(u64 pid, u64 signal);

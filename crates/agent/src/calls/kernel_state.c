@@ -640,7 +640,7 @@ int sf_kernel_answers(u32 nr, const u64 a[6], s64 *ret)
 	return 0;
 }
 
-static void number_in(u64 *pid)
+static void own_number_in(u64 *pid)
 {
 	if ((u32)*pid == G->leader_pid)
 		*pid = (u64)sys0(NR_getpid);
@@ -650,6 +650,15 @@ static void number_in(u64 *pid)
 		*pid = (u64)(s64)sf_pair_own((s32)*pid);
 	else if (sf_pair_own(-(s32)*pid))
 		*pid = (u64) - (s64)sf_pair_own(-(s32)*pid);
+}
+
+static void number_in(u64 *pid)
+{
+	const u64 before = *pid;
+	if (me.renumbered)
+		own_number_in(pid);
+	if (*pid == before)
+		*pid = sf_number_of(before);
 }
 
 /* Numbers of the program's own process, timers and segments, as the kernel knows them by now. */
@@ -664,18 +673,25 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 	}
 	if (sf_ipc_names(nr, a))
 		a[0] = (u64)sf_ipc_own(sf_ipc_kind(nr), (s32)a[0]);
+	const u64 before = a[0];
 	if (nr == NR_kill || nr == NR_rt_sigqueueinfo || nr == NR_getpgid || nr == NR_getsid)
 		a[0] = sf_ward_reaches(a[0], nr == NR_kill ? a[1] : 0);
-	if (!me.renumbered)
+	if (a[0] != before || !(me.renumbered || load(&G->renumbered)))
 		return;
 	switch (nr) {
+	case NR_setpgid: /* of children, which are proxies by now, as wait4(2) */
+		if (me.renumbered)
+			own_number_in(&a[1]);
+		/* fallthrough */
+	case NR_wait4:
+		if (me.renumbered)
+			own_number_in(&a[0]);
+		break;
 	case NR_tgkill:
 	case NR_rt_tgsigqueueinfo:
-	case NR_setpgid:
 		number_in(&a[0]);
 		number_in(&a[1]);
 		break;
-	case NR_wait4:
 	case NR_kill:
 	case NR_pidfd_open:
 	case NR_tkill:

@@ -20,7 +20,7 @@
  *  3. An entry that was adopted is free again when the program has been told of the child's end, and by the agent alone.
  *
  * Not covered: stops of the new leader, which the parent does not see; its CPU time, which is the proxy's. setpgid(2) of an
- * adopted child, which is none of its parent's to the kernel. Of an ordinary user's: what other processes than the parent do by
+ * adopted child, which is none of its parent's to the kernel. Of an ordinary user's: what processes outside the program do by
  * its number; the process group that it leads stays, since its keeper is a member.
  * See clone3(2) set_tid, wait(2), rt_sigqueueinfo(2); docs/concepts/replication.md, "Children".
  */
@@ -37,6 +37,9 @@
 #define WNOWAIT 0x01000000u
 #define ANY_CHANGE (WEXITED | 2 /* WSTOPPED */ | 8 /* WCONTINUED */ | WNOHANG | WNOWAIT)
 #define RLIMIT_CORE 4
+#define P_PGID 2
+#define SECOND 1000000000
+#define LOOKS 5000 /* in a second */
 #define FORWARDED (0x5346 << 16) /* signal.c */
 
 /* The call that was under way has the death that a handler came to know of. */
@@ -81,7 +84,7 @@ NORETURN static void end_as(u32 status)
  * meant by what is sent to it, and is in the child's process group, since its parent may wait for that. */
 NORETURN static void be_proxy(struct sf_ward *w)
 {
-	static const s64 look[2] = { 0, 200 * 1000 * 1000 };
+	static const s64 look[2] = { 0, 200 * 1000 * 1000 }, soon[2] = { 0, 2 * 1000 * 1000 };
 	const u64 all = ~0ull;
 	const int is_meant = raw4(NR_getpid, 0, 0, 0, 0) == w->pid;
 	struct sf_siginfo i;
@@ -91,12 +94,17 @@ NORETURN static void be_proxy(struct sf_ward *w)
 	raw4(NR_munmap, SF_SHARED + SF_SHARED_BYTES, 0x7ffffffff000ull - SF_SHARED - SF_SHARED_BYTES, 0, 0);
 	if (!is_meant)
 		raw4(NR_setpgid, 0, (u64)group_of_child, 0, 0);
-	for (;; s = raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8)) {
+	for (;;) {
 		if (load(&w->state) == SF_W_ENDED || load(&w->over))
 			end_as(w->status);
 		if (raw4(NR_kill, (u64)sf_boot.launcher_pid, 0, 0, 0) == -ESRCH)
 			end_as(SIGKILL);
 		s32 leader = w->leader;
+		if (!leader && is_meant) { /* signals wait for the one that is being made */
+			raw4(NR_nanosleep, (u64)soon, 0, 0, 0);
+			continue;
+		}
+		s = raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8);
 		if (s <= 0 || leader <= 1 || w->leader_inv != ~(u32)leader || !is_meant)
 			continue;
 		if (i.code != -1 /* SI_QUEUE */ || (u32)i.err >> 16 != FORWARDED >> 16) {
@@ -220,6 +228,14 @@ static s32 said(s32 pid, int for_good)
 
 /* ---- the parent ---- */
 
+/* Whoever reaps a child takes along what the kernel knows of it: what it has written, and signals that it had yet to take. */
+static void let_the_launcher_look(struct sf_ward *w)
+{
+	static const s64 step[2] = { 0, SECOND / LOOKS };
+	for (u32 n = 0; n < LOOKS && !load(&w->looked); n++)
+		raw4(NR_nanosleep, (u64)step, 0, 0, 0);
+}
+
 /* It has died by SIGKILL: nobody hears of that. A handler may come to know of it at any time, and once is enough. */
 static void died(struct sf_ward *w)
 {
@@ -228,6 +244,7 @@ static void died(struct sf_ward *w)
 	sys4(NR_rt_sigprocmask, 0, &all, &old, 8);
 	group_of_child = sys1(NR_getpgid, w->pid);
 	if (w->state == SF_W_KEPT) {
+		let_the_launcher_look(w);
 		if (sys4(NR_wait4, w->pid, 0, WNOHANG, 0) != w->pid)
 			owed[w - G->ward] = me.interruptible != 0;
 		leave_proxy(w);
@@ -277,6 +294,13 @@ int sf_ward_may_show(u32 nr)
 	return (nr == NR_wait4 || nr == NR_waitid) && !sf_alone() && !(G->options & SF_O_PAIR);
 }
 
+static u64 asked;
+
+static u64 child_asked(u32 nr, const u64 a[6])
+{
+	return nr == NR_wait4 ? as_child_ward(a[0]) : a[0] == P_PID ? as_child_ward(a[1]) : 0;
+}
+
 /* Before it: `to` are its arguments. */
 void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6])
 {
@@ -284,10 +308,67 @@ void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6])
 	memset(&own, 0, sizeof own);
 	memset(owed, 0, sizeof owed);
 	to[nr == NR_wait4 ? 1 : 2] = nr == NR_wait4 ? (u64)&own.status : (u64)&own.info;
+	asked = child_asked(nr, a);
 	if (nr == NR_wait4)
-		to[0] = as_child_ward(a[0]);
+		to[0] = asked;
 	else if (a[0] == P_PID)
-		to[1] = as_child_ward(a[1]);
+		to[1] = asked;
+}
+
+static struct sf_siginfo seen;
+
+/* The call was not made, as far as the program knows. */
+static s64 hidden(void)
+{
+	me.made = 0;
+	store(&G->slot[0].made, 0);
+	return SF_NOT_MADE;
+}
+
+/* The call that waits as this one does, but takes nothing: a child that nobody is to hear of is looked at before it is reaped.
+ * 0: there is none. */
+int sf_ward_peeks(u32 nr, const u64 own_args[6], u64 look[6])
+{
+	const u64 *a = own_args;
+	const s32 pid = (s32)a[0];
+	memset(&seen, 0, sizeof seen);
+	if (nr == NR_waitid) {
+		memcpy(look, a, 6 * sizeof *look);
+		look[3] |= WNOWAIT;
+	} else if (a[2] & (WEXITED | WNOWAIT) || a[2] >> 32 || pid == -2147483647 - 1) {
+		return 0; /* it is an error */
+	} else {
+		const u64 group = (u64) - (s64)pid;
+		look[0] = pid == -1 ? P_ALL : pid > 0 ? P_PID : P_PGID;
+		look[1] = pid > 0 ? (u64)pid : pid == -1 ? 0 : group;
+		look[3] = a[2] | WEXITED | WNOWAIT;
+		look[4] = 0;
+	}
+	look[2] = (u64)&seen;
+	return 1;
+}
+
+/* It has found a child, or none. What is to be waited for, by `args`: 1; nothing: 0. */
+s64 sf_ward_found(u32 nr, u64 args[6])
+{
+	const s32 pid = (s32)seen.words[0];
+	struct sf_ward *w = seen.code == CLD_KILLED && (s32)seen.words[1] == SIGKILL ? ward_of(pid) : NULL;
+	if (!seen.signo)
+		return 0;
+	hidden();
+	if (w && w->state == SF_W_KEPT) {
+		died(w);
+		return SF_NOT_MADE;
+	}
+	if (nr == NR_wait4) {
+		args[0] = (u64)pid;
+		args[2] |= WNOHANG;
+	} else {
+		args[0] = P_PID;
+		args[1] = (u64)pid;
+		args[3] |= WNOHANG;
+	}
+	return 1;
 }
 
 /* Whether a child's end is to stay unknown. */
@@ -314,19 +395,16 @@ static int hides(s32 pid, int by_kill, int for_good)
 	return 0;
 }
 
-/* The call was not made, as far as the program knows. */
-static s64 hidden(void)
-{
-	me.made = 0;
-	store(&G->slot[0].made, 0);
-	return SF_NOT_MADE;
-}
-
 /* After it: what the program is told. */
 s64 sf_ward_answers(u32 nr, const u64 a[6], s64 r)
 {
+	/* A handler has left a proxy meanwhile, perhaps of another number. */
+	if (r == -ECHILD && (seen.signo || child_asked(nr, a) != asked))
+		return hidden();
 	if (r < 0)
 		return r;
+	if (!r && (nr == NR_wait4 ? !(a[2] & WNOHANG) : !own.info.signo && !(a[3] & WNOHANG)))
+		return hidden();
 	if (nr == NR_wait4) {
 		const u32 signal = own.status & 0x7f;
 		if (r > 0 && signal != 0x7f && hides((s32)r, signal == SIGKILL, 1))
@@ -350,5 +428,11 @@ s64 sf_ward_answers(u32 nr, const u64 a[6], s64 r)
 int sf_ward_parent(s64 *pid)
 {
 	*pid = G->parent;
-	return G->parent > 1 && G->parent_inv == ~(u32)G->parent && sys2(NR_kill, G->parent_process, 0) == 0;
+	if (G->parent > 1 && G->parent_inv == ~(u32)G->parent && sys2(NR_kill, G->parent_process, 0) == 0)
+		return 1;
+	/* It may be on its way. */
+	if (sf_alone() || !(G->options & SF_O_TREE) || sys0(NR_getppid) != sf_boot.launcher_pid)
+		return 0;
+	*pid = sf_rpc(SF_RPC_PARENT, 0, 0, 0, 0, 0);
+	return *pid > 1;
 }

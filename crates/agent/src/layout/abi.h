@@ -183,6 +183,7 @@ struct sf_ward {
 	uint32_t proxy_inv;
 	uint32_t over;
 	uint32_t any_number; /* an ordinary user's: the proxy cannot have the child's */
+	uint32_t looked, spare; /* the launcher has read what the kernel knows of the leader that has ended */
 };
 
 enum sf_cmd {
@@ -213,6 +214,7 @@ enum sf_cmd {
 	SF_C_POOL, /* a site that joins: make the descriptors that stand at SF_OFF_HELD, for all of its processes (join.c) */
 	SF_C_BEAR, /* ... and a process that is nobody: `arg` is its group's memory, `arg2` the number that the program knows it by,
 	            * and SF_ORPHAN if its parent has ended */
+	SF_C_WATCH, /* new leader: tell sets for polling anew of the `arg` descriptors listed in the transfer area (struct sf_polled) */
 };
 #define SF_ORPHAN (1ull << 32)
 
@@ -446,6 +448,10 @@ enum sf_rpc {
 	SF_RPC_KILL = 19, /* process a0, or the processes that kill(2) means by it, are about to be killed by the program's will */
 	SF_RPC_OTHERS = 20, /* whether another process of the tree has inode a1 of device a0 as a view: 0, 1, or
 	                    * SF_OTHERS_IN_TURNS: several of them, which take turns */
+	SF_RPC_NAMED = 21, /* the process that leads the one of the tree which the program knows as a0; 0: none, or the same */
+	SF_RPC_LATE = 22, /* signal a1, of code a2 and value a3, came to process a0 when its leader was dead: 1, if it is made
+	                   * again, and hears of it then */
+	SF_RPC_PARENT = 23, /* the number of the parent that has made this process, if its leader was killed and is made again; or 0 */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
@@ -549,6 +555,8 @@ struct sf_group {
 	uint32_t locks; /* numbers that were given to payloads before instructions that may take a lock */
 	uint64_t domain_page; /* a program's: one more than the number of the segment that all of its tree have at SF_DOMAIN, or 0 */
 	uint64_t unmapped;    /* a copy has not got its own group's memory: that group's number, as in `forked`, and above it the errno */
+	/* A leader of the tree has, or had, another number than its program's neighbours know (number.c). */
+	uint32_t renumbered, spare_renumbered;
 };
 
 /* Of SF_RPC_SEGMENT, in a4: the process is one of a domain; the descriptor is the launcher's own. */

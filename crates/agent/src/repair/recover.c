@@ -526,6 +526,25 @@ s64 sf_remap(void)
 	return sf_shared_restore(&TRANSFER->app, l + 6, l[0]);
 }
 
+/* A set for polling watches the signals of the process that has told it to (signalfd(2), epoll_ctl(2)), and that one is dead. */
+s64 sf_watch_again(u64 n)
+{
+	const struct sf_polled *list = (const struct sf_polled *)(SF_SHARED + SF_OFF_TRANSFER + 65536);
+	for (u64 i = 0; i < n; i++) {
+		const struct sf_polled *p = &list[i];
+		const struct {
+			u32 events;
+			u64 data;
+		} __attribute__((packed)) event = { p->events, p->data };
+		if (sys4(NR_epoll_ctl, p->set, 2 /* EPOLL_CTL_DEL */, p->fd, 0) < 0)
+			continue; /* another descriptor's, which was closed */
+		const s64 r = sys4(NR_epoll_ctl, p->set, 1 /* EPOLL_CTL_ADD */, p->fd, &event);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 /* Keeper: shares descriptors, cwd and umask with the leader and so outlives its death; its
  * memory is the program at its first instruction. */
 NORETURN void sf_keep(void)

@@ -18,6 +18,7 @@ s64 sf_filter(void);
 void sf_send(void);
 s64 sf_receive(void);
 s64 sf_remap(void);
+s64 sf_watch_again(u64 n);
 NORETURN void sf_keep(void);
 s64 sf_rpc(u32 op, u64 a, u64 b, u64 c, u64 d, u64 e);
 

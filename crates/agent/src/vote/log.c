@@ -777,6 +777,7 @@ static s64 obey(struct sf_replica *own)
 	case SF_C_RECEIVE: return sf_receive();
 	case SF_C_KEEPER: sf_make_keeper(); break;
 	case SF_C_REMAP: return sf_remap();
+	case SF_C_WATCH: return sf_watch_again(own->cmd_arg);
 	case SF_C_TOUCH: (void)*(volatile u8 *)own->cmd_arg; break;
 	case SF_C_DROP: return sys3(NR_madvise, own->cmd_arg, 4096, 4 /* MADV_DONTNEED */);
 	case SF_C_HASH: tell_hash(own); break;

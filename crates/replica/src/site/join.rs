@@ -392,9 +392,8 @@ impl Site {
                 continue;
             }
             let set = word(area, held);
-            let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{set}", self.pid))?;
             let mut of_one: HashMap<u32, u32> = HashMap::new();
-            for (fd, events, data) in text.lines().filter_map(polled) {
+            for descriptor::Polled { fd, events, data } in descriptor::polled(self.pid, set)? {
                 let nth = of_one.entry(fd).or_default();
                 *nth += 1;
                 // Another process's, or of a descriptor that is closed.
@@ -593,19 +592,6 @@ impl Site {
     }
 }
 
-/// `tfd: 5 events: 19 data: 5 pos:0 ...`, numbers of events and data hexadecimal.
-fn polled(line: &str) -> Option<(u32, u32, u64)> {
-    let mut words = line.strip_prefix("tfd:")?.split_ascii_whitespace();
-    let fd = words.next()?.parse().ok()?;
-    let events = words.nth(1)?;
-    let data = words.nth(1)?;
-    Some((
-        fd,
-        u32::from_str_radix(events, 16).ok()?,
-        u64::from_str_radix(data, 16).ok()?,
-    ))
-}
-
 /// The kernel's own mappings and the end of the stack cannot be moved. Where the stack begins.
 fn check_layout(mappings: &[u8], own: &[procfs::Mapping]) -> Result<u64, String> {
     let word = |index: usize| {
@@ -665,13 +651,6 @@ fn read_back(memory: &Remote, given: &Given, known: &Known) -> io::Result<u128> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_set_waits_for_is_read_as_the_kernel_writes_it() {
-        let line = "tfd:        5 events: 8000201d data:         1f00000005  pos:0 ino:2a sdev:9";
-        assert_eq!(polled(line), Some((5, 0x8000_201d, 0x1f_0000_0005)));
-        assert_eq!(polled("flags:\t02000002"), None);
-    }
 
     /// Two pages of a file, private, and the file has lost the second one.
     const CUT: &str = "import mmap,os,sys; f=open(sys.argv[1],'r+b'); f.truncate(8192)

@@ -58,7 +58,7 @@ impl Supervisor<'_> {
         self.collect();
         let mut signals = self.mail.iter().rev().filter_map(|news| match news {
             News::Signal(taken) => Some(taken.signal),
-            News::Child(..) | News::Ended(_) | News::Stay(_) => None,
+            News::Child(..) | News::Late(_) | News::Ended(_) | News::Stay(_) => None,
         });
         signals.find(|signal| *signal == libc::SIGCONT || stops(*signal)) == Some(libc::SIGCONT)
     }

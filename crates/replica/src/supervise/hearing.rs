@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steadfast_contract::plan::Plan;
-use steadfast_sys::{child, signals};
+use steadfast_sys::{child, procfs, signals};
 
 use super::tree::{Post, Tree};
 use crate::front::Front;
@@ -17,6 +17,8 @@ use crate::group::Group;
 pub(crate) enum News {
     Child(i32, child::Change, child::Usage),
     Signal(signals::Taken),
+    /// This signal came when the leader was dead, or about to be.
+    Late(signals::Taken),
     /// This leader has ended; its parent knows how.
     Ended(i32),
     /// A child that was about to become another program does not (tree.rs).
@@ -110,12 +112,14 @@ impl Hearing {
 
     /// Rings this group from now on; whether it is the first.
     pub(crate) fn ring(&self, group: &Arc<Group>) -> bool {
-        self.post
+        let before = self
+            .post
             .bell
             .lock()
             .expect("no panic under it")
-            .replace(Arc::clone(group))
-            .is_none()
+            .replace(Arc::clone(group));
+        self.tree.says_who_is_renumbered(group);
+        before.is_none()
     }
 
     /// Begins to take signals, and rings this group.
@@ -155,6 +159,8 @@ struct Account {
     /// Bytes written before the agent began to count.
     base: u64,
     last: Option<u64>,
+    /// Signals that it had yet to take.
+    pending: u64,
 }
 
 /// `wchar` of /proc/PID/io (proc_pid_io(5)).
@@ -179,6 +185,7 @@ impl Accounts {
                     file,
                     base,
                     last: None,
+                    pending: 0,
                 })
             });
         let mut all = self.0.lock().expect("no panic under it");
@@ -192,10 +199,18 @@ impl Accounts {
         self.0.lock().expect("no panic under it").remove(&pid);
     }
 
-    fn look(&self, pid: i32) {
+    /// This leader has ended, and nobody has waited for it.
+    pub(super) fn look(&self, pid: i32) {
         if let Some(account) = self.0.lock().expect("no panic under it").get_mut(&pid) {
-            account.last = bytes_written(&mut account.file);
+            account.last = bytes_written(&mut account.file).or(account.last);
+            account.pending |= procfs::pending(pid);
         }
+    }
+
+    /// Signals that the ended leader had yet to take.
+    pub(crate) fn pending(&self, pid: i32) -> u64 {
+        let all = self.0.lock().expect("no panic under it");
+        all.get(&pid).map_or(0, |account| account.pending)
     }
 
     /// Bytes the ended leader had written since it began to count.

@@ -120,6 +120,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) leaving: Vec<i32>,
     /// Signals for which the leader's queue had no room.
     outbox: VecDeque<signals::Taken>,
+    /// Signals that came to a dead leader, for the one behind it, and how many had been made by then.
+    late: Vec<(signals::Taken, u64)>,
     /// The next SIGCONT is the one that ended our own stop.
     was_stopped: bool,
     parent_death: u32,
@@ -197,6 +199,7 @@ impl<'a> Supervisor<'a> {
             keeper: 0,
             leaving: Vec::new(),
             outbox: VecDeque::new(),
+            late: Vec::new(),
             was_stopped: false,
             parent_death: 0,
             divergences: 0,
@@ -260,8 +263,10 @@ impl<'a> Supervisor<'a> {
         this.process = Some(Arc::clone(&process));
         let post = hearing.post().clone();
         hearing.tree.accounts.open(leader);
+        let tree = Arc::clone(&hearing.tree);
         let watch = move || {
             while !process.ends_within(Duration::from_secs(3600)) {}
+            tree.looks_at_the_end(&post, leader);
             post.send(News::Ended(leader));
         };
         io_step(Step::Thread, std::thread::Builder::new().spawn(watch))?;
@@ -544,6 +549,7 @@ impl<'a> Supervisor<'a> {
                     self.child_changed(pid, change);
                 }
                 News::Signal(taken) => self.forward(taken),
+                News::Late(taken) => self.came_late(taken),
                 // Of one that can be made again this process is the parent, and is told more.
                 News::Ended(pid) if !self.is_kept() => {
                     self.child_changed(pid, child::Change::Exited(0));
@@ -568,6 +574,9 @@ impl<'a> Supervisor<'a> {
                 }
                 if pid == self.replicas[0].child {
                     self.leader_end = Some(change);
+                    if let Some(ward) = self.ward.as_ref().filter(|_| self.is_kept()) {
+                        ward.lead(0);
+                    }
                 }
             }
             child::Change::Stopped(signal) if pid == self.replicas[0].child && !self.is_child() => {
@@ -582,12 +591,34 @@ impl<'a> Supervisor<'a> {
         self.replicas[0].pid
     }
 
+    /// A signal that its sender found no leader for. There may be another one by now.
+    fn came_late(&mut self, taken: signals::Taken) {
+        let leader = self.replicas[0].pid;
+        let is_killed = procfs::pending(leader) >> (libc::SIGKILL - 1) & 1 == 1;
+        if self.leader_end.is_some() || is_killed || procfs::has_ended(leader) {
+            self.late.push((taken, self.promotions));
+        } else {
+            self.outbox.push_back(taken);
+        }
+    }
+
     /// Says that this process runs, and does what it is to do now and then.
     fn beat(&mut self) {
         let beats = self.group.get32(at!(beat));
         self.group.set32(at!(beat), beats.wrapping_add(1));
+        let (leader, made) = (self.replicas[0].pid, self.promotions);
+        for (taken, _) in self.late.extract_if(.., |(_, before)| *before != made) {
+            // As in the kernel (signal(7)), a second one that waits is none.
+            let waits = |other: &signals::Taken| other.signal == taken.signal;
+            if taken.signal >= REAL_TIME || !self.outbox.iter().any(waits) {
+                self.outbox.push_back(taken);
+            }
+        }
         while let Some(taken) = self.outbox.front() {
-            if self.leader_end.is_none() && !child::queue(self.replicas[0].pid, taken) {
+            if self.is_kept() && (self.leader_end.is_some() || procfs::has_ended(leader)) {
+                break; // for the one that is made again
+            }
+            if self.leader_end.is_none() && !child::queue(leader, taken) {
                 break;
             }
             self.outbox.pop_front();

@@ -22,7 +22,7 @@ use steadfast_contract::event::{
 use steadfast_contract::plan::StopReason;
 use steadfast_fault::ids::{EventIndex, GuestAddr, Site};
 use steadfast_sys::memory::Remote;
-use steadfast_sys::{child, cpu, procfs};
+use steadfast_sys::{child, cpu, descriptor, procfs, signals};
 
 use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at, core_id, id, ns};
@@ -314,10 +314,9 @@ impl Supervisor<'_> {
     fn look_at_the_last(&mut self, r: usize, place: u64) {
         let pid = self.process_of(r);
         let claimed = |nr: u32| {
-            // A write-back makes several calls, and a file is looked at before it is opened.
-            let of = |claim: Claim| {
-                claim.nr == nr || claim.kind != kind::SYSCALL || i64::from(nr) == libc::SYS_openat
-            };
+            // A write-back makes several calls. A file is looked at before it is opened, and a child before it is reaped.
+            let before = [libc::SYS_openat, libc::SYS_waitid].contains(&i64::from(nr));
+            let of = |claim: Claim| claim.nr == nr || claim.kind != kind::SYSCALL || before;
             (0..self.replicas.len()).any(|r| self.group.claim(r, place).is_some_and(of))
         };
         let in_turn = procfs::waits_on(pid, &(abi::DOMAIN..abi::DOMAIN + 4096));
@@ -1119,6 +1118,33 @@ impl Supervisor<'_> {
             .wait_until(CALLED, || self.group.phase(0) == phase::PAUSED)
     }
 
+    /// Signals that a leader had yet to take when it was killed are the new one's. Nobody knows who had sent them. Not the kernel's
+    /// word of children, whose ends the new leader hears of itself, or of what it was doing.
+    fn inherit_signals(&mut self, pending: u64) {
+        const OWN: [i32; 10] = [
+            libc::SIGKILL,
+            libc::SIGSTOP,
+            libc::SIGCHLD,
+            libc::SIGSYS,
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+            libc::SIGPIPE,
+        ];
+        let waits = |signal: &i32| pending >> (signal - 1) & 1 == 1 && !OWN.contains(signal);
+        for signal in (1..=64).filter(waits) {
+            self.outbox.push_back(signals::Taken {
+                signal,
+                code: libc::SI_USER,
+                pid: 0,
+                uid: 0,
+                value: 0,
+            });
+        }
+    }
+
     pub(crate) fn spawn_leader(&mut self, winner: usize) -> bool {
         // Nobody else holds what the leader holds.
         if self.keeper == 0 || self.gone.contains_key(&self.keeper) {
@@ -1151,6 +1177,8 @@ impl Supervisor<'_> {
         self.replicas[0].child = pid;
         self.replicas[0].pid = pid;
         self.watch.hollow = true;
+        self.hearing.tree.accounts.look(old); // nobody may have heard of its end yet
+        self.inherit_signals(self.hearing.tree.accounts.pending(old));
         self.hearing.tree.accounts.close(old);
         self.hearing.tree.accounts.open(pid);
         self.hearing.tree.led_anew(self.hearing.post(), pid);
@@ -1169,7 +1197,36 @@ impl Supervisor<'_> {
         self.adopt(0);
         // The keeper's copy of the agent is as old as the run, and nobody has looked at it since.
         self.mend_agents(&[Standing::Paused]);
-        self.group.order(0, cmd::REMAP, 0, ANSWER) == Some(0)
+        self.group.order(0, cmd::REMAP, 0, ANSWER) == Some(0) && self.watches_signals()
+    }
+
+    /// A set for polling watches signals for the process that has told it to: the new leader tells it again (epoll_ctl(2)).
+    fn watches_signals(&self) -> bool {
+        const POLLED_BYTES: usize = 24; // struct sf_polled
+        let leader = self.replicas[0].pid;
+        let of_kind = |kind| descriptor::of_kind(leader, kind).unwrap_or_default();
+        let signals = of_kind("anon_inode:[signalfd]");
+        if signals.is_empty() {
+            return true;
+        }
+        let mut list: Vec<u8> = Vec::new();
+        for set in of_kind("anon_inode:[eventpoll]") {
+            let polled = descriptor::polled(leader, set).unwrap_or_default();
+            for one in polled.iter().filter(|one| signals.contains(&one.fd)) {
+                list.extend(
+                    [set, one.fd, one.events, 0]
+                        .map(u32::to_le_bytes)
+                        .as_flattened(),
+                );
+                list.extend(one.data.to_le_bytes());
+            }
+        }
+        let count = (list.len() / POLLED_BYTES) as u64;
+        if abi::OFF_REMAP + list.len() > abi::OFF_UNDO {
+            return false;
+        }
+        self.group.memory.write(abi::OFF_REMAP, &list);
+        self.group.order(0, cmd::WATCH, count, ANSWER) == Some(0)
     }
 
     /// Copies what differs from the winner's memory to that of `loser`. `false`: their mappings

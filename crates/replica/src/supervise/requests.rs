@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
 use steadfast_digest as digest;
-use steadfast_sys::procfs;
+use steadfast_sys::{procfs, signals};
 
 use super::{Supervisor, bare, tree};
 use crate::group::at;
@@ -76,6 +76,9 @@ impl Supervisor<'_> {
                 self.hearing.tree.condemn(target, self.replicas[0].pid);
                 0
             }
+            abi::RPC_NAMED => self.hearing.tree.led_by_another(arg[0]),
+            abi::RPC_PARENT => self.hearing.tree.parent_of(self.hearing.post()),
+            abi::RPC_LATE => i64::from(self.is_heard_later(arg)),
             abi::RPC_SEGMENT => match self.let_share(arg) {
                 Ok(sum) => sum,
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
@@ -87,6 +90,22 @@ impl Supervisor<'_> {
             _ => -i64::from(libc::ENOSYS),
         };
         self.group.answer(ret);
+    }
+
+    /// A signal has come to a leader that was dead. Whether it is made again, and so gets it.
+    fn is_heard_later(&self, [pid, signal, code, value, _]: [u64; 5]) -> bool {
+        let (Ok(pid), Ok(signal)) = (i32::try_from(pid), i32::try_from(signal)) else {
+            return false;
+        };
+        let sender = self.replicas[0].pid;
+        let taken = signals::Taken {
+            signal,
+            code: i32::try_from(code.cast_signed()).unwrap_or(libc::SI_USER),
+            pid: self.group.get32(at!(leader_pid)).cast_signed(),
+            uid: procfs::effective_ids(sender).map_or(0, |ids| ids.0),
+            value,
+        };
+        self.hearing.tree.tell_later(pid, taken)
     }
 
     /// A file is mapped shared: 0, if as a view, [`abi::SEGMENT_OWN`] if one of a file that this tree has made,

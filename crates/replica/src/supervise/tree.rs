@@ -31,7 +31,7 @@ use steadfast_sys::shared::Shared;
 use steadfast_sys::signals::Taken;
 use steadfast_sys::{child, procfs, ptrace, segment};
 
-use crate::abi::{self, option};
+use crate::abi::{self, end, option};
 use crate::flips::Flips;
 use crate::group::{Group, at};
 use crate::modules::Modules;
@@ -134,6 +134,8 @@ pub(crate) struct Tree {
     first_crew: Mutex<Vec<i32>>,
     failed: Mutex<Option<Failure>>,
     ending: AtomicBool,
+    /// Whether a leader was made again.
+    renumbered: AtomicBool,
     list: Mutex<Option<Shared>>,
     reaper: AtomicI32,
     shown: OnceLock<Arc<status::Table>>,
@@ -167,6 +169,7 @@ impl Tree {
             first_crew: Mutex::default(),
             failed: Mutex::default(),
             ending: AtomicBool::new(false),
+            renumbered: AtomicBool::new(false),
             list: Mutex::default(),
             reaper: AtomicI32::new(0),
             shown: OnceLock::new(),
@@ -362,6 +365,80 @@ impl Tree {
     pub(crate) fn led_anew(&self, post: &Post, pid: i32) {
         self.change(post, |living| living.leader = Process::open(pid).ok());
         self.offspring.led_anew(post, pid);
+        self.renumbered.store(true, Ordering::SeqCst);
+        let all = locked(&self.living);
+        let groups = all.values().map(|living| &living.post);
+        groups
+            .chain(locked(&self.first).as_ref())
+            .filter_map(Post::group)
+            .for_each(|group| self.says_who_is_renumbered(&group));
+    }
+
+    /// Whether a leader was made again: its number may be another one (crates/agent, number.c).
+    pub(crate) fn says_who_is_renumbered(&self, group: &Group) {
+        let renumbered = self.renumbered.load(Ordering::SeqCst);
+        group.set32(at!(renumbered), renumbered.into());
+    }
+
+    /// The group that processes of the tree know by this number, and who leads it.
+    fn known_as(&self, number: i32) -> Option<(Post, i32)> {
+        let all = locked(&self.living);
+        if let Some(living) = all.values().find(|living| living.number == number) {
+            let leader = living.crew.first().copied().unwrap_or(0);
+            return Some((living.post.clone(), leader));
+        }
+        let first = locked(&self.first).clone()?;
+        let its = first.group()?.get32(at!(leader_pid));
+        let leader = locked(&self.first_crew).first().copied().unwrap_or(0);
+        (its == number.cast_unsigned()).then_some((first, leader))
+    }
+
+    /// Who leads the group of this number, if that is another process; else 0.
+    pub(crate) fn led_by_another(&self, number: u64) -> i64 {
+        let number = i32::try_from(number).unwrap_or(0);
+        let another = |(_, leader): &(Post, i32)| *leader > 1 && *leader != number;
+        let known = self.known_as(number).filter(another);
+        known.map_or(0, |(_, leader)| leader.into())
+    }
+
+    /// The number of the process that has made this group, if that goes on though its leader was killed; else 0.
+    pub(crate) fn parent_of(&self, post: &Post) -> i64 {
+        let all = locked(&self.living);
+        let Some(of) = all.values().find(|living| living.post.is(post)) else {
+            return 0;
+        };
+        let (parent, number) = (of.parent.clone(), |living: &Living| living.number);
+        let its = all.values().find(|living| living.post.is(&parent));
+        let number = its.map(number).or_else(|| {
+            let first = locked(&self.first);
+            let group = first.as_ref().filter(|first| first.is(&parent))?.group()?;
+            Some(group.get32(at!(leader_pid)).cast_signed())
+        });
+        drop(all);
+        let is_running = |group: Arc<Group>| group.end() == end::RUNNING;
+        let goes_on = self.is_kept(&parent) && parent.group().is_some_and(is_running);
+        number.filter(|_| goes_on).map_or(0, i64::from)
+    }
+
+    /// A signal has come to this process when its leader was dead: whether another one will get it.
+    pub(crate) fn tell_later(&self, number: i32, taken: Taken) -> bool {
+        let Some((post, _)) = self.known_as(number) else {
+            return false;
+        };
+        let is_running = |group: Arc<Group>| group.end() == end::RUNNING;
+        let goes_on = self.is_kept(&post) && post.group().is_some_and(is_running);
+        if goes_on && taken.signal > 0 {
+            post.send(News::Late(taken));
+        }
+        goes_on
+    }
+
+    /// Whether a group goes on when its leader has ended, as far as is known. The first one does if it can.
+    fn is_kept(&self, post: &Post) -> bool {
+        let all = locked(&self.living);
+        let its = all.values().find(|living| living.post.is(post));
+        let may = |one: &Living| (one.kept || one.ward.is_some()) && !one.condemned;
+        its.is_none_or(may)
     }
 
     /// That group goes on when its leader has ended.
@@ -406,6 +483,16 @@ impl Tree {
     pub(crate) fn has_ward(&self, post: &Post, ward: &Arc<Ward>) {
         self.change(post, |living| living.ward = Some(Arc::clone(ward)));
         self.offspring.has_ward(post, ward);
+    }
+
+    /// A leader has ended, and its parent may wait for it: what the kernel knows of it is read before.
+    pub(super) fn looks_at_the_end(&self, post: &Post, leader: i32) {
+        self.accounts.look(leader);
+        self.change(post, |living| {
+            if let Some(ward) = &living.ward {
+                ward.was_looked_at(leader);
+            }
+        });
     }
 
     /// The memory of the group that a process leads.

@@ -101,6 +101,7 @@ impl Ward {
         this.group.set32(of!(this, pid), number);
         this.group.set32(of!(this, pid_inv), !number);
         this.group.set32(of!(this, over), 0);
+        this.group.set32(of!(this, looked), 0);
         this.group.set32(of!(this, any_number), 0);
         this.is_proxied_by(0);
         this.lead(0);
@@ -251,8 +252,15 @@ impl Ward {
         let _ = word.compare_exchange(ward::KEPT, ward::FREE, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whom the proxy passes signals on to.
-    fn lead(&self, pid: i32) {
+    /// This leader has ended; its parent may reap it.
+    pub(crate) fn was_looked_at(&self, leader: i32) {
+        if leader == self.pid {
+            self.group.set32(of!(self, looked), 1);
+        }
+    }
+
+    /// Whom the proxy passes signals on to; 0: they wait for one.
+    pub(crate) fn lead(&self, pid: i32) {
         self.group.set32(of!(self, leader), pid.cast_unsigned());
         self.group
             .set32(of!(self, leader_inv), !pid.cast_unsigned());
@@ -323,6 +331,10 @@ impl Supervisor<'_> {
                 let ward = Arc::new(ward);
                 self.hearing.tree.has_ward(self.hearing.post(), &ward);
                 self.ward = Some(ward);
+                if procfs::has_ended(pid) {
+                    let tree = &self.hearing.tree;
+                    tree.looks_at_the_end(self.hearing.post(), pid);
+                }
             }
             None => {
                 let keeper = std::mem::take(&mut self.keeper);
