@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 38] = [
+const C: [&str; 39] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -28,6 +28,7 @@ const C: [&str; 38] = [
     "threads/futex",
     "threads/try",
     "threads/fifo",
+    "threads/parked",
     "calls/pidfd",
     "calls/number",
     "calls/ward",

@@ -24,7 +24,7 @@ pub(crate) const FORKED_MAX: usize = 64;
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
 /// The number of a payload, and words that a state which is looked for there has in memory: how many, then address and
 /// value of each.
-pub(crate) const OFF_SEEK_WORDS: usize = OFF_TRANSFER + 57344;
+pub(crate) const OFF_SEEK_WORDS: usize = OFF_TRANSFER + 61440;
 pub(crate) const SEEK_WORDS: usize = 8;
 /// Where that list ends at the latest.
 pub(crate) const OFF_UNDO: usize = OFF_TRANSFER + TRANSFER_BYTES / 2;

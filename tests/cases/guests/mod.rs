@@ -360,6 +360,7 @@ pub(crate) fn rows() -> Vec<Row> {
     for source in [
         "shared_fork.c",
         "shared_threads.c",
+        "shared_wakes.c",
         "shared_file.c",
         "shared_sysv.c",
         "shared_named.c",

@@ -513,7 +513,9 @@ static void brought_signals(u32 nr, const u64 a[6], s64 r)
 /* Leader: whether the call is made so that it does not wait: other threads could go on, or it has the turn of a pair's processes. */
 INLINE int is_tried(const struct sf_event *e, u32 nr, u32 waits)
 {
-	if (unlikely(app.threads > 1 && (waits || (nr == NR_futex && me.slot == 0))) && sf_threads_may_wake())
+	if (unlikely(app.threads) && nr == NR_futex)
+		return me.slot == 0;
+	if (unlikely(app.threads > 1 && waits) && sf_threads_may_wake())
 		return 1;
 	return unlikely(waits) && (sf_ipc_tries(e->seq, nr) || (app.threads && sf_fifo_waits()));
 }
@@ -530,6 +532,13 @@ static s64 make_or_open(struct sf_event *e, u32 nr, u64 call[7], int limited)
 	return r;
 }
 
+/* Whether the leader may have to answer a call itself, or to name what it is about by other numbers. */
+INLINE int is_other_to_the_kernel(u32 nr)
+{
+	return me.slot == 0 &&
+	       (me.reborn || me.strays || load(&G->renumbered) || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0);
+}
+
 static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
@@ -544,8 +553,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	int limited = waits & SF_WAITS_LIMIT;
 	if (unlikely(app.threads) && me.slot == 0)
 		sf_thread_translate(nr, call);
-	if (unlikely(me.reborn || me.strays || load(&G->renumbered) || nr == NR_prctl || nr == NR_getppid || sf_ipc_kind(nr) >= 0) &&
-	    me.slot == 0) {
+	if (unlikely(is_other_to_the_kernel(nr))) {
 		if (sf_kernel_answers(nr, a, &r))
 			return r;
 		sf_kernel_translate(nr, call);
@@ -557,6 +565,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		cut.at = 0;
 		return SF_WOULD_WAIT;
 	}
+	if (unlikely(try == SF_TRY_ANSWERED))
+		return sf_try_answer();
 	if (unlikely(try == SF_TRY_CHECK))
 		limited = 0;
 	if (unlikely(limited))
@@ -588,6 +598,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	brought_signals(nr, a, r);
 	if (unlikely(SF_ROOM_CALL(nr)) && me.slot == 0)
 		sf_room_after(nr, a, r);
+	if (nr == NR_futex && me.slot == 0)
+		return sf_parked_hear(a, r);
 	return sf_kernel_result(nr, a, r);
 }
 

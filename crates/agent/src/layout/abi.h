@@ -58,6 +58,8 @@
  * epoch.c, and of each file that the program maps shared what is in it and the leader's way to
  * it (shared.c). Only some runs use them. */
 #define SF_DOMAIN (SF_SHARED + (1ull << 35)) /* whose turn it is among processes that share memory (domain.c) */
+#define SF_PARKED_AT 256u /* in that page: threads that wait for a word of several processes (parked.c) */
+#define SF_PARKED_MAX 68u
 #define SF_TREE (SF_DOMAIN + 4096) /* a page: whose turn it is among the processes of a pair's program (storage.c) */
 #define SF_STAGE (SF_SHARED + (1ull << 36))
 #define SF_SHADOW (SF_SHARED + (1ull << 40))
@@ -235,7 +237,7 @@ struct sf_seek_words {
 		uint64_t at, value;
 	} word[SF_SEEK_WORDS];
 };
-#define SF_OFF_SEEK_WORDS (SF_OFF_TRANSFER + 57344)
+#define SF_OFF_SEEK_WORDS (SF_OFF_TRANSFER + 61440)
 
 /* A pair: what the primary's launcher and the ledgers have to know of a storage call (storage.c). One for each
  * event that may be in flight; written by the primary's agent before the event's result, and by the relay on the

@@ -114,6 +114,7 @@ struct sf_segment {
 	u64 dev, ino; /* of the file that the leader's is, or 0 */
 	u32 prot;
 	u32 real; /* 0: private, as long as there is no copy; SF_BY_NAME: one that may be mapped once more */
+	u64 what; /* equal in all processes that have it, and further on by as much as it begins further on; or 0 */
 };
 
 /* A parent in vfork(2): what it goes on with when the child has left (spawn.c). */

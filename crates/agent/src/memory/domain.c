@@ -66,6 +66,7 @@ struct domain {
 	u32 site; /* of a pair: the index of all processes here, also when this site leads; the other index has a page of its own */
 };
 _Static_assert(offsetof(struct domain, served) == 8, "crates/replica/src/abi.rs, DOMAIN_SERVED");
+_Static_assert(sizeof(struct domain) <= SF_PARKED_AT, "behind it in the page: threads/parked.c");
 #define D ((struct domain *)SF_DOMAIN)
 #define INDEX (unlikely(G->options & SF_O_PAIR) ? D->site : me.slot)
 #define BAD (~0ull)
@@ -132,6 +133,8 @@ void sf_baton_give(void)
 /* The process ends, as all its replicas have agreed: others hear of locks that it holds. */
 void sf_domain_leave(void)
 {
+	if (me.slot == 0)
+		sf_parked_ends(SF_NOBODY);
 	if (app.domain && !me.holds)
 		return;
 	sf_threads_leave_locks();
@@ -330,7 +333,15 @@ static void add_domain(u64 start, u64 end, u32 prot, u32 real)
 		app.segments_lost = 1;
 		return;
 	}
-	app.segment[app.segments++] = (struct sf_segment){ start, end, 0, 0, prot, real };
+	app.segment[app.segments++] = (struct sf_segment){ .start = start, .end = end, .prot = prot, .real = real };
+}
+
+/* Of a file: the same for all who map it. */
+static void is_of_file(struct sf_segment *s, u64 dev, u64 ino, u64 offset)
+{
+	s->dev = dev;
+	s->ino = ino;
+	s->what = sf_mix(dev, ino) + offset;
 }
 
 static void cut_domain(u64 at)
@@ -341,6 +352,7 @@ static void cut_domain(u64 at)
 			continue;
 		struct sf_segment tail = *s;
 		tail.start = at;
+		tail.what += at - s->start;
 		s->end = at;
 		if (app.segments == SF_SEGMENTS_MAX)
 			app.segments_lost = 1;
@@ -370,7 +382,10 @@ static void moved(const u64 a[6], u64 to)
 	for (u32 i = 0; i < app.segments; i++) {
 		struct sf_segment *s = &app.segment[i];
 		if (!a[1] && s->real && s->start <= lo && lo < s->end) { /* a second mapping of it (mremap(2)) */
-			add_domain(to, to + new, s->prot, 1);
+			const struct sf_segment first = *s;
+			add_domain(to, to + new, first.prot, 1);
+			if (!app.segments_lost)
+				app.segment[app.segments - 1].what = first.what + (lo - first.start);
 			return;
 		}
 		if (s->start >= hi || s->end <= lo)
@@ -395,8 +410,7 @@ void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 			forget_domain((u64)ret, (u64)ret + sf_page_up(a[1]));
 		if (sf_shared_is_segment(&file)) {
 			add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, SF_BY_NAME);
-			app.segment[app.segments - 1].dev = file.dev;
-			app.segment[app.segments - 1].ino = file.ino;
+			is_of_file(&app.segment[app.segments - 1], file.dev, file.ino, a[5]);
 			sf_domain_enter();
 		} else if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
 			add_domain((u64)ret, (u64)ret + sf_page_up(a[1]), a[2] & 7, 0);
@@ -443,6 +457,22 @@ static int in_segment(u64 at, u64 len)
 int sf_domain_word(u64 at)
 {
 	return (app.segments || app.map_files) && in_segment(at, 4);
+}
+
+/* The name of a word that several processes have, equal in all of them, wherever they have it; 0: it is none. */
+u64 sf_domain_key(u64 at)
+{
+	for (u32 i = 0; i < app.maps; i++) {
+		const struct sf_map *m = &app.map[i];
+		if (m->ref && m->start <= at && at < m->end)
+			return sf_mix(0, sf_mix(m->dev, m->ino) + m->offset + (at - m->start)) | 1;
+	}
+	for (u32 i = 0; i < app.segments; i++) {
+		const struct sf_segment *s = &app.segment[i];
+		if (s->real && s->what && s->start <= at && at < s->end)
+			return sf_mix(0, s->what + (at - s->start)) | 1;
+	}
+	return 0;
 }
 
 /* Pages behind the end of a file cannot be read. */
@@ -532,7 +562,12 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 		r = -ENOMEM;
 	if (sf_failed(r))
 		return r;
-	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + sf_page_up(m->bytes), OF_SYSV, 0, prot, 1 };
+	app.segment[app.segments++] = (struct sf_segment){ .start = (u64)r,
+							   .end = (u64)r + sf_page_up(m->bytes),
+							   .dev = OF_SYSV,
+							   .prot = prot,
+							   .real = 1,
+							   .what = sf_mix(OF_SYSV, a[0]) };
 	sf_domain_enter();
 	return r;
 }
@@ -555,7 +590,8 @@ s64 sf_domain_detach(const u64 a[6])
 s64 sf_domain_adopt(const struct sf_map *m, const struct sf_shared_file *f)
 {
 	const u32 prot = m->flags >> SF_M_PROT & 7;
-	struct sf_segment s = { m->start, m->end, m->dev, m->ino, prot, f ? SF_BY_NAME : 1 };
+	struct sf_segment s = { .start = m->start, .end = m->end, .prot = prot, .real = f ? SF_BY_NAME : 1 };
+	is_of_file(&s, m->dev, m->ino, m->offset);
 	s64 r = me.slot == 0 ? 0 : f ? sf_segment_replaces(m->start, m->end, m->offset, prot, f) : share(&s);
 	if (app.segments == SF_SEGMENTS_MAX)
 		return -ENOMEM;
@@ -665,7 +701,6 @@ static const struct sf_result *act_domain(struct sf_event *e, void *arg)
 static int done_domain(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	struct turn *t = arg;
-	(void)e;
 	if (t->what == READY)
 		return 0;
 	if (t->what == BATON) {
@@ -685,11 +720,13 @@ static int done_domain(struct sf_event *e, const struct sf_result *res, void *ar
 			continue;
 		t->ret = share(s);
 		s->real = 1;
+		s->what = sf_mix(sf_mix(G->leader_pid, e->seq), s->start);
 	}
 	if (t->ret && me.slot == 0)
 		sf_end(SF_E_REFUSED, SF_NR_SPAWN_MEMORY, t->ret, me.regs);
 	if (t->ret)
 		me.poison = 1;
+	sf_futex_shared();
 	sf_domain_enter();
 	return 0;
 }
@@ -997,6 +1034,8 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group || c->handler == SF_H_exec) {
 		if (app.spawn.active)
 			return;
+		if (c->handler == SF_H_exec && me.slot == 0)
+			sf_parked_ends(SF_NOBODY); /* one that cannot be made has them look, and go on */
 		if (c->handler == SF_H_exec)
 			sf_baton_give();
 		else

@@ -85,6 +85,7 @@ s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_
 s64 sf_domain_init(void);
 void sf_domain_changed(u32 nr, const u64 a[6], s64 ret);
 int sf_domain_word(u64 at);
+u64 sf_domain_key(u64 at);
 int sf_domain_before_fork(struct sf_regs *);
 int sf_domain_of_own(struct sf_regs *);
 int sf_domain_ready(struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);

@@ -111,6 +111,21 @@ u32 sf_futex_wake(u64 word, u32 n, u32 bitset)
 	return woken;
 }
 
+/* Memory has become that of several processes: whoever waits for a word there begins again, as one that other processes wake. */
+void sf_futex_shared(void)
+{
+	for (u32 i = 0; i < sf_thread_top(); i++) {
+		struct sf_thread *t = sf_thread_at(i);
+		struct sf_regs *r = &t->regs;
+		if (t->state != SF_TH_FUTEX || t->pi || (r->rsi & FUTEX_PRIVATE) || !sf_domain_word(t->word))
+			continue;
+		r->rax = NR_futex;
+		r->rcx = r->rip;
+		r->rip = (u64)sf_entry_syscall;
+		sf_thread_ready(t);
+	}
+}
+
 static s64 wait(const u64 a[6], u32 bitset, int absolute, u64 *deadline, int leads)
 {
 	u32 v;
@@ -267,7 +282,7 @@ static void owner_dies(u64 word, int pi, u32 tid)
 		return;
 	sf_futex_wake(word, 1, ~0u);
 	if (me.slot == 0)
-		sys3(NR_futex, sf_shared_word(word), FUTEX_WAKE, 1); /* of other processes */
+		sf_parked_wake_one(word);
 }
 
 /* The robust list of a thread that ends: struct robust_list_head, bit 0 of an entry says PI. */

@@ -274,6 +274,8 @@ static void end_thread(void)
 	sf_futex_leave(t->robust, t->tid);
 	if (app.clear_tid && sf_user_put(app.clear_tid, &none, 4) == 0)
 		sf_futex_wake(app.clear_tid, 1, ~0u);
+	if (me.slot == 0)
+		sf_parked_ends(app.current);
 	memset(t, 0, sizeof *t);
 	app.threads--;
 	show_threads();
@@ -366,11 +368,18 @@ static int is_in_call(const struct sf_thread *t)
 	return t->state == SF_TH_CALL || (t->state == SF_TH_READY && t->retry);
 }
 
+static u32 index_of(const struct sf_thread *t)
+{
+	return (u32)(((u64)t - (u64)sf_thread_at(0)) / SF_THREAD_BYTES);
+}
+
 /* A handler comes before what a thread waits for goes on: the call ends, or is made again after it (signal(7)). */
 static void interrupt(struct sf_thread *t, int s, u64 now)
 {
 	int restarts = (app.action[s].flags & SA_RESTART) != 0;
 	struct sf_regs *r = &t->regs;
+	if (me.slot == 0 && t->nr == NR_futex && is_in_call(t))
+		sf_parked_leaves(index_of(t));
 	if (t->state == SF_TH_FUTEX && (t->pi || (restarts && !t->deadline))) {
 		r->rax = NR_futex;
 		r->rcx = r->rip;
@@ -388,7 +397,7 @@ static void interrupt(struct sf_thread *t, int s, u64 now)
 		r->rip = r->rcx;
 		t->deadline = 0;
 		if (t->nr == NR_open || t->nr == NR_openat)
-			sf_fifo_leave((u32)(((u64)t - (u64)sf_thread_at(0)) / SF_THREAD_BYTES));
+			sf_fifo_leave(index_of(t));
 	}
 	if (unlikely(t->parts.stage)) {
 		sf_parts_cut(&t->parts, r, t->done_of_call);
@@ -1001,6 +1010,12 @@ static u64 next_quantum(void)
 	return q < QUANTUM_MIN ? QUANTUM_MIN : q > QUANTUM_MAX ? QUANTUM_MAX : q;
 }
 
+/* It waits for a word of several processes, and a wake has counted it (parked.c). */
+static int is_granted(u32 i)
+{
+	return sf_thread_at(i)->nr == NR_futex && sf_parked_granted(i);
+}
+
 static const struct sf_result *act_thread(struct sf_event *e, void *arg)
 {
 	struct look_thread *l = arg;
@@ -1025,7 +1040,7 @@ static const struct sf_result *act_thread(struct sf_event *e, void *arg)
 			continue;
 		if (t->deadline && t->deadline <= now)
 			woken[n++] = (u16)(i | OVER);
-		else if (ready || (t->retry && t->retry <= now))
+		else if (ready || (t->retry && (t->retry <= now || is_granted(i))))
 			woken[n++] = (u16)i;
 	}
 	if (n)

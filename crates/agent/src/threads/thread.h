@@ -104,7 +104,20 @@ void sf_threads_lead(void);
 /* futex.c */
 s64 sf_futex(const u64 a[6], u64 *deadline, int leads);
 u32 sf_futex_wake(u64 word, u32 n, u32 bitset);
+void sf_futex_shared(void);
 void sf_futex_leave(u64 robust, u32 tid);
+
+/* parked.c: threads that wait for a word of several processes */
+int sf_parked_sound(void);
+int sf_parked_takes(u64 key, int again);
+int sf_parked_granted(u32 index);
+int sf_parked_begins(u64 key, u32 bitset);
+int sf_parked_stands(u64 *key);
+int sf_parked_leaves(u32 index);
+void sf_parked_ends(u32 index);
+s64 sf_parked_hear(const u64 a[6], s64 r);
+void sf_parked_wake_one(u64 word);
+int sf_is_alive(u32 pid);
 
 /* fifo.c: a FIFO that is opened without waiting for its other end */
 enum sf_fifo { SF_FIFO_NONE, SF_FIFO_WRITES, SF_FIFO_READS };
@@ -118,14 +131,16 @@ void sf_fifo_born(void);
 
 /* try.c: calls of the leader that do not wait while other threads could go on */
 #define SF_WOULD_WAIT (-514)
-enum sf_try { SF_TRY_GO, SF_TRY_PARK, SF_TRY_CHECK };
+enum sf_try { SF_TRY_GO, SF_TRY_PARK, SF_TRY_CHECK, SF_TRY_ANSWERED };
 enum sf_try sf_try(u32 nr, u64 call[7]);
 int sf_is_ready(u64 fd, u16 events);
 void sf_try_on(u64 deadline);
 u64 sf_try_deadline(void);
 s64 sf_tried(u32 nr, const u64 a[6], s64 r);
 int sf_splice_waits(u32 nr, const u64 a[6], s32 *fd, u16 *events);
+s64 sf_try_answer(void); /* of a call that need not be made */
 int sf_try_cut(void); /* the call has moved a part, and the rest is another event */
+u64 sf_futex_left(u64 op, u64 limit);
 void sf_try_until(u64 *deadline, u64 *retry);
 
 #endif

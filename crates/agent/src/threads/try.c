@@ -14,7 +14,7 @@
  *   connect                               without waiting; then as a write
  *   open, openat of a FIFO, wait4, waitid, flock, fcntl, semop, msgsnd, msgrcv, sigtimedwait
  *                                         without waiting, and again every few milliseconds
- *   futex, on a word of several processes without waiting, and again every few milliseconds: as if woken
+ *   futex, on a word of several processes looked at every few milliseconds: whether a wake has counted it (parked.c)
  *   pause, sigsuspend                     parked until a signal
  *
  * Not covered: ioctl(2) that wait, openat2(2) of a FIFO, getrandom before the kernel has any, several processes that take from one
@@ -34,12 +34,13 @@
 #define SPLICE_F_ALL 15u
 #define PIPE_PART 4096u /* a pipe that takes anything takes a page (pipe(7), PIPE_BUF) */
 
-enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES, OPENS };
+enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, OPENS };
 
 /* The call in progress. */
 static struct {
 	enum undo undo;
 	u64 deadline, retry;
+	s64 answer; /* of a call that is not made */
 	u64 alone; /* of a process without threads, whose call is made again: its deadline (ipc.c) */
 	s64 none;      /* the result that means: it would have waited */
 	s64 none_too;
@@ -324,30 +325,65 @@ static enum sf_try semaphores(u64 call[7], u64 limit)
 	return over ? SF_TRY_GO : retries(-EAGAIN, -EAGAIN); /* EAGAIN is what semtimedop(2) says then as well */
 }
 
-/* A wait for a word of several processes. The kernel compares it, and nobody waits there: whoever wakes may find none, so
- * one that was parked before goes on as if it had been woken (futex(2): a wake may be spurious). */
+static enum sf_try answers(s64 r)
+{
+	q.answer = r;
+	return SF_TRY_ANSWERED;
+}
+
+/* What is left of a limit of FUTEX_WAIT, or of FUTEX_WAIT_BITSET, which is a time. */
+u64 sf_futex_left(u64 op, u64 limit)
+{
+	u64 left = limit_of(limit, 1);
+	if ((op & FUTEX_CMD) == FUTEX_WAIT || !limit)
+		return left;
+	s64 now[2] = { 0, 0 };
+	sys2(NR_clock_gettime, op & 256 /* FUTEX_CLOCK_REALTIME */ ? 0 : 1, now);
+	const u64 is = (u64)now[0] * SECOND + (u64)now[1];
+	return left > is ? left - is : 0;
+}
+
+/* The running thread waits no longer, and answers `r`, if no wake has come before. */
+static enum sf_try waits_no_longer(u64 key, s64 r)
+{
+	return answers(sf_parked_leaves(app.current) && sf_parked_takes(key, 1) ? 0 : r);
+}
+
+/* A wait for a word of several processes. Where no other thread could go on it is the kernel's, if it begins there: who is parked
+ * stays so, since a wake may come at any time. Who comes looks at the word, as the kernel does, and once more when a wake finds it. Who is
+ * there looks at it as well, since others than processes of the program may change it, and wake: the wait ends as if they had
+ * (futex(2): a wake may be spurious). */
 static enum sf_try word(u64 call[7])
 {
-	const u32 op = (u32)call[2] & FUTEX_CMD;
-	const u64 limit = call[4];
+	const u32 op = (u32)call[2] & FUTEX_CMD, bitset = op == FUTEX_WAIT ? ~0u : (u32)call[6];
+	const u64 key = sf_domain_key(me.regs->rdi);
+	const int again = sf_thread_now()->retry != 0;
+	u64 stands = key;
+	u32 v;
+	s64 t[2];
 	if (op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET)
 		return SF_TRY_GO;
-	u64 left = limit_of(limit, 1);
-	if (op == FUTEX_WAIT_BITSET && limit) {
-		s64 now[2] = { 0, 0 };
-		sys2(NR_clock_gettime, call[2] & 256 /* FUTEX_CLOCK_REALTIME */ ? 0 : 1, now);
-		u64 is = (u64)now[0] * SECOND + (u64)now[1];
-		left = left > is ? left - is : 0;
-	}
-	int over = is_over(limit != 0, left);
-	call[4] = (u64)q.zero;
-	if (over)
+	if (!sf_parked_sound())
+		return answers(SF_NOT_MADE);
+	if ((call[1] & 3) || !bitset || sf_user_bytes(&v, call[1], 4) < 0 ||
+	    (call[4] && (sf_user_bytes(t, call[4], sizeof t) < 0 || t[0] < 0 || (u64)t[1] >= SECOND)))
+		return SF_TRY_GO; /* the kernel refuses it */
+	if (sf_parked_takes(key, again))
+		return answers(0);
+	if (!again && (app.threads == 1 || !sf_threads_may_wake()))
 		return SF_TRY_GO;
-	if (sf_thread_now()->retry) {
-		q.undo = WAKES;
-		return SF_TRY_CHECK;
-	}
-	return retries(-ETIMEDOUT, -ETIMEDOUT);
+	const int over = is_over(call[4] != 0, sf_futex_left(call[2], call[4]));
+	const int there = again && sf_parked_stands(&stands);
+	if (over)
+		return waits_no_longer(key, v == (u32)call[3] || again ? -ETIMEDOUT : -EAGAIN);
+	if (stands == key && v != (u32)call[3])
+		return waits_no_longer(key, again ? 0 : -EAGAIN);
+	if (again && !there)
+		return answers(0);
+	if (!again && sf_parked_begins(key, bitset) && sf_user_bytes(&v, call[1], 4) == 0 && v != (u32)call[3])
+		return waits_no_longer(key, -EAGAIN);
+	q.retry = sf_now() + RETRY;
+	return SF_TRY_PARK;
 }
 
 /* Before the call; what is in `call` then is made. */
@@ -581,7 +617,6 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 		if (none)
 			put_back(a[2], 28, &from);
 		break;
-	case WAKES: r = r == -ETIMEDOUT ? 0 : r; break;
 	case OPENS: sf_fifo_opened(r); break;
 	case NOTHING: break;
 	}
@@ -593,6 +628,11 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 	me.made = 0;
 	store(&G->slot[0].made, 0);
 	return SF_WOULD_WAIT;
+}
+
+s64 sf_try_answer(void)
+{
+	return q.answer;
 }
 
 int sf_try_cut(void)
