@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 39] = [
+const C: [&str; 40] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -29,6 +29,7 @@ const C: [&str; 39] = [
     "threads/try",
     "threads/fifo",
     "threads/parked",
+    "threads/owner",
     "calls/pidfd",
     "calls/number",
     "calls/ward",

@@ -447,6 +447,7 @@ pub(crate) const MADE_HANDED_ON: u64 = 2;
 pub(crate) const RPC_SEGMENT: u32 = 18;
 pub(crate) const RPC_KILL: u32 = 19;
 pub(crate) const RPC_OTHERS: u32 = 20;
+pub(crate) const RPC_LIVES: u32 = 24;
 /// An answer to it.
 pub(crate) const OTHERS_IN_TURNS: i64 = 2;
 pub(crate) const RPC_NAMED: u32 = 21;

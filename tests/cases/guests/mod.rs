@@ -323,6 +323,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_named.c").replicas(&[1, 2, 3]),
         row("threads_select.c").replicas(&[1, 2, 3]),
         row("owner_dies.c").replicas(&[1, 2, 3]),
+        row("owner_killed.c").replicas(&[1, 2, 3]),
         row("threads_first_ends.c"),
         // Refusals: each of these starts something that is not protected yet.
         row("threads_own_table.c").expect(THREAD),

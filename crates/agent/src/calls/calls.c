@@ -520,6 +520,27 @@ INLINE int is_tried(const struct sf_event *e, u32 nr, u32 waits)
 	return unlikely(waits) && (sf_ipc_tries(e->seq, nr) || (app.threads && sf_fifo_waits()));
 }
 
+/* FUTEX_WAIT for a lock whose owner may be killed by others (owner.c). */
+static s64 wait_for_owner(struct sf_event *e, const u64 a[6], u64 call[7], int limited)
+{
+	for (;;) {
+		u64 slice[7];
+		s64 limit[2];
+		memcpy(slice, call, sizeof slice);
+		if (!sf_owner_slice(a, slice, call[4] ? sf_futex_left(call[2], call[4]) : ~0ull, limit))
+			return make_calls(e, call, limited);
+		const s64 r = make_calls(e, slice, 0);
+		if (r != -ETIMEDOUT)
+			return r;
+		me.made = 0; /* nothing has happened */
+		store(&G->slot[0].made, 0);
+		if (sf_owner_died(a))
+			return -EOWNERDEAD;
+		if (limited)
+			sf_limit_again(call);
+	}
+}
+
 /* A file may be opened twice: first as one that does not exist (segment.c). */
 static s64 make_or_open(struct sf_event *e, u32 nr, u64 call[7], int limited)
 {
@@ -580,7 +601,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		G->wrote_before = me.wrote;
 		store(&G->wrote_seq, e->seq);
 	}
-	r = make_or_open(e, nr, call, limited);
+	r = nr == NR_futex && me.slot == 0 ? wait_for_owner(e, a, call, limited) : make_or_open(e, nr, call, limited);
 	if (unlikely(app.done_of_call) && nr == NR_recvmsg && me.slot == 0 && r > 0)
 		tell_of_message(a[1], &rest_message);
 	if (unlikely(try == SF_TRY_CHECK) && (r = sf_tried(nr, a, r)) == SF_WOULD_WAIT) {
@@ -1396,6 +1417,10 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 		ret = whole_call(r, k->nr, ret);
 	if (unlikely(app.shown_n))
 		sf_shown_changed(k->nr, k->a, ret);
+	if (unlikely(ret == -EOWNERDEAD) && k->nr == NR_futex) {
+		sf_owner_note(k->a);
+		ret = 0;
+	}
 	if (unlikely(k->nr == NR_shmget) && ret >= 0)
 		sf_domain_made(k->a, ret);
 	if (unlikely(SF_IN_SET(sf_kernel_calls, k->nr)) && ret >= 0)

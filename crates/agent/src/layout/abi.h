@@ -454,6 +454,7 @@ enum sf_rpc {
 	SF_RPC_LATE = 22, /* signal a1, of code a2 and value a3, came to process a0 when its leader was dead: 1, if it is made
 	                   * again, and hears of it then */
 	SF_RPC_PARENT = 23, /* the number of the parent that has made this process, if its leader was killed and is made again; or 0 */
+	SF_RPC_LIVES = 24, /* whether a process of the tree has number a0: 0, 1 */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */

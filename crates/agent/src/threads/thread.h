@@ -119,6 +119,12 @@ s64 sf_parked_hear(const u64 a[6], s64 r);
 void sf_parked_wake_one(u64 word);
 int sf_is_alive(u32 pid);
 
+/* owner.c: locks of processes that were killed */
+int sf_owner_died(const u64 a[6]);
+int sf_owner_slice(const u64 a[6], u64 call[7], u64 left, s64 limit[2]);
+void sf_owner_note(const u64 a[6]);
+void sf_owner_mark(void);
+
 /* fifo.c: a FIFO that is opened without waiting for its other end */
 enum sf_fifo { SF_FIFO_NONE, SF_FIFO_WRITES, SF_FIFO_READS };
 enum sf_fifo sf_fifo_kind(u32 nr, const u64 call[7]);

@@ -380,6 +380,8 @@ static enum sf_try word(u64 call[7])
 		return waits_no_longer(key, again ? 0 : -EAGAIN);
 	if (again && !there)
 		return answers(0);
+	if (again && stands == key && sf_owner_died((const u64[6]){ me.regs->rdi, call[2], call[3], 0, 0, call[6] }))
+		return waits_no_longer(key, -EOWNERDEAD);
 	if (!again && sf_parked_begins(key, bitset) && sf_user_bytes(&v, call[1], 4) == 0 && v != (u32)call[3])
 		return waits_no_longer(key, -EAGAIN);
 	q.retry = sf_now() + RETRY;

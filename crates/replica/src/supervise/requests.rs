@@ -71,6 +71,7 @@ impl Supervisor<'_> {
                 0
             }
             abi::RPC_OTHERS => self.held.others_view((arg[0], arg[1])),
+            abi::RPC_LIVES => i64::from(self.hearing.tree.has(arg[0])),
             abi::RPC_KILL => {
                 let target = arg[0].cast_signed();
                 self.hearing.tree.condemn(target, self.replicas[0].pid);

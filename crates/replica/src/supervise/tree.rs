@@ -495,6 +495,17 @@ impl Tree {
         });
     }
 
+    /// Whether a process of the tree has this number, as its program knows it.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        let first = locked(&self.first).as_ref().and_then(Post::group);
+        let is_first = |group: Arc<Group>| u64::from(group.get32(at!(leader_pid))) == number;
+        let all = locked(&self.living);
+        first.is_some_and(is_first)
+            || all
+                .values()
+                .any(|one| u64::try_from(one.number) == Ok(number))
+    }
+
     /// The memory of the group that a process leads.
     pub(crate) fn led_by_process(&self, pid: i32) -> Option<Arc<Group>> {
         if locked(&self.first_crew).first() == Some(&pid) {
