@@ -421,9 +421,11 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	r = memory_call(nr, a, forced);
 	if (likely(!sf_failed(r)) && unlikely(app.segments || (nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))))
 		sf_domain_changed(nr, a, r);
+	if (unlikely(app.maps) && !sf_failed(r))
+		r = sf_shared_changed(nr, a, r);
 	if (unlikely(zero) && !sf_failed(r))
-		sf_domain_changed(nr, (const u64[6]){ a[0], a[1], a[2], a[3] | MAP_ANONYMOUS, a[4], a[5] }, r);
-	return likely(!app.maps) || sf_failed(r) ? r : sf_shared_changed(nr, a, r);
+		sf_shared_zeros(a, (u64)r);
+	return r;
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words

@@ -35,6 +35,7 @@ s64 sf_shared_mmap(const u64 a[6], s64 forced);
 const struct sf_shared_file *sf_shared_found(void);
 void sf_shared_given(const struct sf_shared_file *);
 int sf_shared_is_zero(void);
+void sf_shared_zeros(const u64 a[6], u64 at);
 s64 sf_shared_allows(u32 nr, const u64 a[6]);
 s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret);
 int sf_shared_before(struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);

@@ -32,6 +32,7 @@
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
 #define IPC_RMID 0
+#define SHM_RDONLY 010000u
 #define IPC_STAT 2u
 #define NEW 03000u /* IPC_CREAT|IPC_EXCL */
 #define TMPFS 0x01021994u
@@ -173,10 +174,10 @@ int sf_segment_asks(const u64 a[6], struct sf_shared_file *f, u32 *flags)
 }
 
 /* Part of a segment of `whole` bytes, at `at`: all of it is attached where the program has nothing. */
-static s64 attach_part(s32 id, u64 whole, u64 offset, u64 bytes, u64 at, u64 prot)
+static s64 attach_part(s32 id, u64 whole, u64 offset, u64 bytes, u64 at, u64 prot, int reads)
 {
 	const u64 part = SEGMENT_STAGE + offset, end = SEGMENT_STAGE + sf_page_up(whole);
-	s64 r = sf_sys(NR_shmat, (u64)id, SEGMENT_STAGE, 0, 0, 0, 0);
+	s64 r = sf_sys(NR_shmat, (u64)id, SEGMENT_STAGE, reads ? SHM_RDONLY : 0, 0, 0, 0);
 	if (sf_failed(r))
 		return r;
 	r = sf_sys(NR_mremap, part, sf_page_up(bytes), sf_page_up(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, at, 0);
@@ -184,7 +185,8 @@ static s64 attach_part(s32 id, u64 whole, u64 offset, u64 bytes, u64 at, u64 pro
 		sys2(NR_munmap, SEGMENT_STAGE, offset);
 	if (part + sf_page_up(bytes) < end)
 		sys2(NR_munmap, part + sf_page_up(bytes), end - part - sf_page_up(bytes));
-	if (!sf_failed(r) && prot != (PROT_READ | PROT_WRITE) && sf_failed(sys3(NR_mprotect, at, sf_page_up(bytes), prot)))
+	if (!sf_failed(r) && prot != (reads ? PROT_READ : PROT_READ | PROT_WRITE) &&
+	    sf_failed(sys3(NR_mprotect, at, sf_page_up(bytes), prot)))
 		return -ENOMEM;
 	return r;
 }
@@ -192,7 +194,7 @@ static s64 attach_part(s32 id, u64 whole, u64 offset, u64 bytes, u64 at, u64 pro
 /* A follower's: part of its copy. A copy is as long as the file, and the launcher refuses what reaches behind its end. */
 static s64 attach(const struct sf_shared_file *f, u64 offset, u64 bytes, u64 at, u64 prot)
 {
-	return attach_part(f->copy[me.slot], f->size, offset, bytes, at, prot);
+	return attach_part(f->copy[me.slot], f->size, offset, bytes, at, prot, (f->flags & SF_M_READS) != 0);
 }
 
 /* A file, in the place of what this process has there: of a new leader, and one that a site which joins has made again. */
@@ -220,7 +222,7 @@ s64 sf_segments_anew(void)
 		if (m[3] & BY_PATH)
 			r = map_file((const char *)l + (m[3] & ~BY_PATH), m);
 		else if (!sf_failed(r = sys3(NR_shmctl, m[3], IPC_STAT, about)))
-			r = sf_page_up(about[6]) < m[2] + m[1] ? -EINVAL : attach_part((s32)m[3], about[6], m[2], m[1], m[0], m[4]);
+			r = sf_page_up(about[6]) < m[2] + m[1] ? -EINVAL : attach_part((s32)m[3], about[6], m[2], m[1], m[0], m[4], 0);
 		if (sf_failed(r))
 			return r;
 	}

@@ -942,6 +942,18 @@ int sf_shared_is_zero(void)
 	return present() && (present()->flags & SF_M_ZERO);
 }
 
+static void enter_shared(struct sf_map *m, u64 at, u64 len, u64 fixed, u64 prot);
+
+/* It has been mapped. What was opened for reading alone stays zeros: it has an entry for mprotect(2) to find. */
+void sf_shared_zeros(const u64 a[6], u64 at)
+{
+	struct sf_map m = { .flags = SF_M_KNOWN, .hold = -1 };
+	if (!(present()->flags & SF_M_READS))
+		sf_domain_changed(NR_mmap, (const u64[6]){ a[0], a[1], a[2], a[3] | MAP_ANONYMOUS, a[4], a[5] }, (s64)at);
+	else if (app.maps < SF_MAPS_MAX / 2)
+		enter_shared(&m, at, sf_page_up(a[1]), 0, a[2]);
+}
+
 static s64 map_view(const u64 a[6], s64 forced)
 {
 	/* Pages are copied as they are stored to, no sooner: no reserve, no populating. */
@@ -972,9 +984,17 @@ static s64 abandon(u64 ref, u64 len, s64 why)
 	return why;
 }
 
+/* Leader: the kernel shows whether a mapping may become writable. */
+static int never_writable(u64 at, u64 len, u64 prot)
+{
+	return sys3(NR_mprotect, at, len, prot | PROT_WRITE) != 0 || (sys3(NR_mprotect, at, len, prot), 0);
+}
+
 static s64 map_segment(const u64 a[6], s64 forced, struct sf_shared_file *f)
 {
 	s64 r = sf_segment_map(a, forced, f);
+	if (me.slot == 0 && !sf_failed(r) && !(a[2] & PROT_WRITE) && never_writable((u64)r, sf_page_up(a[1]), a[2]))
+		f->flags |= SF_M_READS;
 	if (sf_failed(r))
 		f->flags = 0;
 	else if (a[3] & MAP_FIXED)
@@ -1056,6 +1076,18 @@ static int is_of_others_alone(struct sf_shared_file *f)
 	return 1;
 }
 
+static int opened_to_read(u64 fd)
+{
+	const s64 flags = sys3(NR_fcntl, (u32)fd, 3 /* F_GETFL */, 0);
+	return flags >= 0 && !(flags & (3 | 010000000 /* O_PATH */));
+}
+
+static s64 abandon_zeros(void)
+{
+	found.flags = 0;
+	return -EACCES;
+}
+
 /* Leader: what kind of file is this, and may it be written? The kernel answers by mapping it. */
 static s64 map_first(const u64 a[6])
 {
@@ -1064,10 +1096,10 @@ static s64 map_first(const u64 a[6])
 	struct sf_map m = { .offset = a[5], .hold = -1, .end = len /* with start 0: its length */ };
 	if (sys2(NR_fstat, (u32)a[4], &st) < 0 || !len)
 		return SF_SHARED_PLAIN; /* the kernel says what is wrong */
-	if ((st.mode & S_IFMT) == S_IFCHR && st.rdev == (1 << 8 | 5))
-		found.flags = SF_M_ZERO;
-	if (found.flags)
-		return SF_SHARED_PLAIN; /* /dev/zero: anonymous memory */
+	if ((st.mode & S_IFMT) == S_IFCHR && st.rdev == (1 << 8 | 5)) { /* /dev/zero: anonymous memory */
+		found.flags = SF_M_ZERO | (opened_to_read(a[4]) ? SF_M_READS : 0);
+		return (found.flags & SF_M_READS) && (a[2] & PROT_WRITE) ? abandon_zeros() : SF_SHARED_PLAIN;
+	}
 	if ((st.mode & S_IFMT) == S_IFREG) {
 		found.dev = st.dev;
 		found.ino = st.ino;
