@@ -93,6 +93,7 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
     .chain(in_memory_objects())
     .chain(killed_leaders())
     .chain(among_threads())
+    .chain(of_words())
     .collect()
 }
 
@@ -164,6 +165,31 @@ pub(super) fn in_memory_objects() -> impl Iterator<Item = Trial> {
     ]
     .into_iter()
     .map(|fault| fault.trial(shares_memory_objects))
+}
+
+/// A thread that waits for a word of several processes stands in a list of all (crates/agent/src/threads/parked.c): what the first
+/// entry has, as its thread waits.
+pub(super) fn of_words() -> impl Iterator<Item = Trial> {
+    const FIRST: u64 = DOMAIN + 256 + 8;
+    let struck = |replicas: u8, name: &str, at: u64, bit: u8| {
+        let place = FIRST + at;
+        let flip =
+            format!("replica=leader at=shared_wakes!waits_on n=1 mem=[{place:#x}] bit={bit}");
+        detected(replicas, &format!("parked_{name}_of_{replicas}"), flip)
+    };
+    [
+        struck(2, "state", 0, 0),
+        struck(3, "state", 0, 1),
+        struck(2, "times", 0, 7),
+        struck(3, "word", 8, 30),
+        struck(2, "owner", 16, 3),
+        struck(3, "order", 24, 1),
+        struck(2, "process", 32, 2),
+        struck(3, "bits", 32, 40),
+        struck(2, "check", 40, 9),
+    ]
+    .into_iter()
+    .map(|fault| fault.trial(wakes_threads))
 }
 
 pub(super) fn among_threads() -> impl Iterator<Item = Trial> {

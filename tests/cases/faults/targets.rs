@@ -169,3 +169,8 @@ pub(super) fn shares_memory_objects() -> Result<Target, String> {
 pub(super) fn shares_memory_among_threads() -> Result<Target, String> {
     Target::guest("shared_threads.c", &[])
 }
+
+/// Threads that wait, and are woken by other processes.
+pub(super) fn wakes_threads() -> Result<Target, String> {
+    Target::guest("shared_wakes.c", &[])
+}
