@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 40] = [
+const C: [&str; 41] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -36,6 +36,7 @@ const C: [&str; 40] = [
     "calls/room",
     "memory/domain",
     "memory/segment",
+    "memory/written",
     "pair/storage",
     "pair/channel",
     "pair/crew",

@@ -447,12 +447,13 @@ pub(crate) const MADE_HANDED_ON: u64 = 2;
 pub(crate) const RPC_SEGMENT: u32 = 18;
 pub(crate) const RPC_KILL: u32 = 19;
 pub(crate) const RPC_OTHERS: u32 = 20;
-pub(crate) const RPC_LIVES: u32 = 24;
 /// An answer to it.
 pub(crate) const OTHERS_IN_TURNS: i64 = 2;
 pub(crate) const RPC_NAMED: u32 = 21;
 pub(crate) const RPC_LATE: u32 = 22;
 pub(crate) const RPC_PARENT: u32 = 23;
+pub(crate) const RPC_LIVES: u32 = 24;
+pub(crate) const RPC_COPIES: u32 = 25;
 pub(crate) const RPC_SITE: u32 = 16;
 /// Of [`RPC_SEGMENT`]: in its last argument, and in the answer above the sum.
 pub(crate) const SEGMENT_NOW: u64 = 1 << 63;

@@ -226,6 +226,24 @@ impl Segments {
         })
     }
 
+    /// How long a file is that processes share as memory, and the numbers of its copies, one for each follower; `None`: it is
+    /// none.
+    ///
+    /// # Errors
+    /// Those processes have their turns from another baton.
+    pub(crate) fn copies(&self, key: Key, domain: u64) -> io::Result<Option<(u64, Vec<i32>)>> {
+        self.with(|known| {
+            let Some(segment) = known.live.iter().find(|one| one.key == key) else {
+                return Ok(None);
+            };
+            if segment.domain != domain {
+                return Err(io::Error::from_raw_os_error(libc::EXDEV));
+            }
+            let numbers = segment.copies.iter().filter_map(Shared::id).collect();
+            Ok(Some((segment.bytes, numbers)))
+        })
+    }
+
     /// The numbers of a file's copies, one for each follower; `None`: it is to be a view.
     ///
     /// # Errors

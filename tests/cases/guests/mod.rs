@@ -377,6 +377,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_bytes.c",
         "shared_views.c",
         "memory_objects.c",
+        "memory_written.c",
         "only_read.c",
     ] {
         rows.push(row(source).replicas(&[1, 2, 3]));

@@ -971,6 +971,8 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 		}
 		if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
 			sf_rpc(SF_RPC_KILL, (u64)(s64)(c->handler == SF_H_pidfd ? sf_pidfd_names(a[0]) : (s32)a[0]), 0, 0, 0, 0);
+		if (unlikely(sf_written_makes(e, nr, a, &ret)))
+			break;
 		if (likely(ret != SF_WOULD_WAIT))
 			ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
 	} while (unlikely(G->options & SF_O_PAIR) && sf_ipc_again(e->seq, nr, &ret));
@@ -1035,6 +1037,7 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	*out = sf_result_begin(e, ret);
 	if (act == ACT_LEADER || c->handler == SF_H_creds)
 		sf_collect(*out, c, a, ret);
+	sf_written_tell(*out);
 	if (unlikely(G->options & SF_O_PAIR))
 		sf_pair_note(e, *out, nr, a, ret);
 	return ret;
@@ -1400,6 +1403,8 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 	}
 	if (unlikely(flags & SF_R_PARTS))
 		sf_shown_applies(done);
+	if (unlikely(flags & SF_R_SHARED))
+		sf_written_done(done, k->nr, k->a);
 	if (unlikely(flags & SF_R_SPAWNED))
 		sf_spawn_goes_on(e, done);
 	if (unlikely(flags & SF_R_REST)) {

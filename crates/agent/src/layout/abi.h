@@ -59,7 +59,7 @@
  * it (shared.c). Only some runs use them. */
 #define SF_DOMAIN (SF_SHARED + (1ull << 35)) /* whose turn it is among processes that share memory (domain.c) */
 #define SF_PARKED_AT 256u /* in that page: threads that wait for a word of several processes (parked.c) */
-#define SF_PARKED_MAX 68u
+#define SF_PARKED_MAX 79u
 #define SF_TREE (SF_DOMAIN + 4096) /* a page: whose turn it is among the processes of a pair's program (storage.c) */
 #define SF_STAGE (SF_SHARED + (1ull << 36))
 #define SF_SHADOW (SF_SHARED + (1ull << 40))
@@ -120,7 +120,7 @@ struct sf_claim_record {
 #define SF_R_PATCH 8u    /* payload starts with a patch plan for new code */
 #define SF_R_BARRIER 16u /* the leader waits until every follower has done this one */
 #define SF_R_MORE 64u    /* a signal event follows: more may have to be delivered */
-#define SF_R_SHARED 128u /* payload starts with a struct sf_shared_file */
+#define SF_R_SHARED 128u /* payload starts with a struct sf_shared_file; of a write: with struct written (written.c) */
 #define SF_R_WROTE 256u /* a write-back; payload is what part of memory it was of */
 #define SF_R_REST 512u /* a repair has cut the call short: the rest of it is the next event */
 #define SF_R_LOOK 1024u /* a look follows at which other threads could go on */
@@ -455,6 +455,7 @@ enum sf_rpc {
 	                   * again, and hears of it then */
 	SF_RPC_PARENT = 23, /* the number of the parent that has made this process, if its leader was killed and is made again; or 0 */
 	SF_RPC_LIVES = 24, /* whether a process of the tree has number a0: 0, 1 */
+	SF_RPC_COPIES = 25, /* of inode a2 of device a1, written to by a process of domain a3: 0, or as SF_RPC_SEGMENT */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */

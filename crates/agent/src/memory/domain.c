@@ -63,6 +63,7 @@ struct domain {
 	u64 served[SF_SLOTS_MAX]; /* at each index: the ticket whose turn it is */
 	u32 sleepers[SF_SLOTS_MAX];
 	u64 id; /* by which the launcher tells domains apart */
+	u32 named; /* how often a file has become a segment: others than those who map it may write to it (written.c) */
 	u32 site; /* of a pair: the index of all processes here, also when this site leads; the other index has a page of its own */
 };
 _Static_assert(offsetof(struct domain, served) == 8, "crates/replica/src/abi.rs, DOMAIN_SERVED");
@@ -285,6 +286,43 @@ static void hold_domain(u64 ticket)
 	me.holds = 1;
 	me.spent = 0;
 	store(&G->baton_held[me.slot], 1);
+}
+
+/* Leader, in the middle of a call: it has its turn from here on. 0: an alarm. */
+int sf_domain_takes_turn(void)
+{
+	u64 ticket;
+	if (!app.domain)
+		sf_domain_enter();
+	if (me.holds)
+		return 1;
+	if (!take_ticket(&ticket))
+		return 0;
+	hold_domain(ticket);
+	return 1;
+}
+
+/* ... and a follower. */
+void sf_domain_awaits_turn(u64 ticket)
+{
+	if (!app.domain)
+		sf_domain_enter();
+	if (me.holds)
+		return;
+	wait_for_turn(ticket);
+	hold_domain(ticket);
+}
+
+/* Leader: a file is a segment from here on. */
+void sf_domain_has_named(void)
+{
+	__atomic_fetch_add(&D->named, 1, __ATOMIC_SEQ_CST);
+}
+
+/* How often that has been. */
+u32 sf_domain_names(void)
+{
+	return load(&D->named);
 }
 
 /* ---- segments ---- */
@@ -938,6 +976,12 @@ static s64 changes(u32 nr, const u64 a[6])
 	return -1;
 }
 
+/* The same, where such a file may be memory that processes share. */
+s64 sf_domain_changes(u32 nr, const u64 a[6])
+{
+	return unlikely(load(&D->named)) && !sf_alone() && !(G->options & SF_O_PAIR) ? changes(nr, a) : -1;
+}
+
 /* Leader: whether to open this file may take as long as others like: a FIFO, a terminal. */
 static int opens_at_leisure(u32 nr, const u64 a[6])
 {
@@ -968,7 +1012,7 @@ static int of_a_segment(s64 fd, u32 nr)
 		return 0;
 	for (u32 i = 0; i < app.segments; i++)
 		if (app.segment[i].ino && app.segment[i].dev == st[0] && app.segment[i].ino == st[1])
-			return nr != NR_mmap || app.segment[i].real != SF_BY_NAME;
+			return app.segment[i].real != SF_BY_NAME; /* those: segment.c, written.c */
 	return 0;
 }
 

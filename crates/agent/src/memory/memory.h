@@ -82,7 +82,18 @@ int sf_segment_made(const u64 a[6]);
 s64 sf_segment_make(const u64 a[6]);
 s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *);
 
+/* written.c: calls that change a file which processes share */
+int sf_written_makes(const struct sf_event *, u32 nr, const u64 a[6], s64 *ret);
+void sf_written_tell(struct sf_result *);
+void sf_written_done(const struct sf_result *, u32 nr, const u64 a[6]);
+int sf_segment_copies(u64 fd, struct sf_shared_file *);
+
 /* domain.c: processes that share writable memory */
+int sf_domain_takes_turn(void);
+void sf_domain_awaits_turn(u64 ticket);
+void sf_domain_has_named(void);
+u32 sf_domain_names(void);
+s64 sf_domain_changes(u32 nr, const u64 a[6]);
 s64 sf_domain_init(void);
 void sf_domain_changed(u32 nr, const u64 a[6], s64 ret);
 int sf_domain_word(u64 at);

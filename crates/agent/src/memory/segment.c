@@ -15,7 +15,9 @@
  * In a pair each site has the file itself, made and mapped by its own processes. So it is with segments of System V that the
  * program makes: each site has its own, and the program knows it by one number at both.
  *
- * Not covered: bytes that write(2) and the like change after the file was mapped; outsiders that open the file.
+ * What processes of the tree write to such a file goes to the copies as well (written.c).
+ *
+ * Not covered: outsiders that open the file.
  * See shm_overview(7), tmpfs(5); crates/replica/src/segments.rs.
  */
 #include "agent.h"
@@ -160,6 +162,20 @@ int sf_segment_wanted(u64 fd, struct sf_shared_file *f, u64 end, u64 how)
 	return -EIO;
 }
 
+/* Leader: whether the file behind a descriptor is memory that processes share, and the copies that followers have of it. Negative: of
+ * processes whose turns are others. */
+int sf_segment_copies(u64 fd, struct sf_shared_file *f)
+{
+	for (u32 tries = 0; tries < 3 && is_tmpfs(fd); tries++) {
+		s64 r = sf_rpc(SF_RPC_COPIES, fd, f->dev, f->ino, sf_domain_id(), 0);
+		if (r <= 0)
+			return (int)r;
+		if (take_copies(f, r))
+			return 1;
+	}
+	return is_tmpfs(fd) ? -EIO : 0;
+}
+
 /* Leader, before a mapping: see above. 1: it is one. It may become one: SF_M_OWN. */
 int sf_segment_asks(const u64 a[6], struct sf_shared_file *f, u32 *flags)
 {
@@ -259,13 +275,18 @@ s64 sf_segment_make(const u64 a[6])
 /* Every replica: the mapping itself. */
 s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *f)
 {
-	if (me.slot == 0)
+	if (me.slot == 0) {
+		sf_domain_has_named();
 		return sys6(NR_mmap, a[0], a[1], a[2], a[3], a[4], a[5]);
+	}
 	return attach(f, a[5], a[1], (u64)forced, a[2] & 7);
 }
 
 /* A view that has become a segment: the leader's mapping is the file's already. */
 s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *f)
 {
-	return me.slot == 0 ? 0 : attach(f, offset, to - from, from, prot);
+	if (me.slot != 0)
+		return attach(f, offset, to - from, from, prot);
+	sf_domain_has_named();
+	return 0;
 }

@@ -84,6 +84,10 @@ impl Supervisor<'_> {
                 Ok(sum) => sum,
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
             },
+            abi::RPC_COPIES => match self.let_write(arg) {
+                Ok(sum) => sum,
+                Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+            },
             abi::RPC_DROP => {
                 self.held.drop(arg[0]);
                 0
@@ -144,13 +148,28 @@ impl Supervisor<'_> {
             }
             return Ok(0);
         };
+        Ok(self.give_copies(pages, &numbers))
+    }
+
+    /// A file of a tmpfs is written to: 0, or, where processes share it as memory, as [`Self::let_share`].
+    pub(super) fn let_write(&self, [_, dev, ino, domain, _]: [u64; 5]) -> std::io::Result<i64> {
+        let segments = &self.hearing.tree.segments;
+        let Some((len, numbers)) = segments.copies((dev, ino), domain)? else {
+            return Ok(0);
+        };
+        let pages = u32::try_from(len.div_ceil(4096)).map_err(std::io::Error::other)?;
+        Ok(self.give_copies(pages, &numbers))
+    }
+
+    /// Puts a file's length and the numbers of its copies where the leader takes them; their sum.
+    fn give_copies(&self, pages: u32, numbers: &[i32]) -> i64 {
         let mut bytes = [0; 4 * abi::SLOTS_MAX];
         bytes[..4].copy_from_slice(&pages.to_le_bytes());
         for (at, number) in bytes.chunks_exact_mut(4).skip(1).zip(numbers) {
             at.copy_from_slice(&number.to_le_bytes());
         }
         self.group.memory.write(at!(segment_ids), &bytes);
-        Ok(abi::SEGMENT_SUM | i64::from(digest::crc32c(&bytes)))
+        abi::SEGMENT_SUM | i64::from(digest::crc32c(&bytes))
     }
 
     /// The child that stands in for the leader is about to become another program, of this path in this directory: 0,
