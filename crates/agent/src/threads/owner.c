@@ -10,7 +10,8 @@
  * What no process of the tree has as its number, nor any other as its own, has ended. That the word is in a list of robust locks
  * shows the word that leads on from it: a lock that nobody has leads nowhere.
  *
- * Not covered: who never waits (pthread_mutex_trylock(3)); locks with priority inheritance, which several processes cannot have.
+ * Not covered: a pair, whose sites know processes by other numbers; who never waits (pthread_mutex_trylock(3)); locks with priority
+ * inheritance, which several processes cannot have.
  */
 #include "agent.h"
 #include <asm/errno.h>
@@ -25,6 +26,8 @@
 static int waits_for_owner(const u64 a[6])
 {
 	const u32 op = (u32)a[1] & FUTEX_CMD;
+	if (G->options & SF_O_PAIR)
+		return 0;
 	return (op == FUTEX_WAIT || (op == FUTEX_WAIT_BITSET && (u32)a[5] == ~0u)) && !(a[1] & FUTEX_PRIVATE) && ((u32)a[2] & WAITERS) &&
 	       ((u32)a[2] & TID) && app.robust && sf_domain_word(a[0]);
 }
