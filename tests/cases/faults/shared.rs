@@ -91,6 +91,7 @@ pub(super) fn in_shared_memory() -> Vec<Trial> {
     .chain(by_name())
     .chain(in_views())
     .chain(in_memory_objects())
+    .chain(written_to())
     .chain(killed_leaders())
     .chain(among_threads())
     .chain(of_words())
@@ -165,6 +166,19 @@ pub(super) fn in_memory_objects() -> impl Iterator<Item = Trial> {
     ]
     .into_iter()
     .map(|fault| fault.trial(shares_memory_objects))
+}
+
+/// A process writes to memory that another one has, and loses a replica between two writes.
+pub(super) fn written_to() -> impl Iterator<Item = Trial> {
+    let writer = |replica: &str| format!("replica={replica} at=memory_written!seen n=8 kill=9");
+    [
+        corrected(2, "written_killed_leader_of_2", writer("leader")),
+        corrected(3, "written_killed_leader_of_3", writer("leader")),
+        corrected(2, "written_killed_follower_of_2", writer("1")),
+        corrected(3, "written_killed_follower_of_3", writer("2")),
+    ]
+    .into_iter()
+    .map(|fault| fault.trial(|| Target::guest("memory_written.c", &[])))
 }
 
 /// A thread that waits for a word of several processes stands in a list of all (crates/agent/src/threads/parked.c): what the first
