@@ -15,7 +15,7 @@
 //! A site that joins a program that runs gets files that change meanwhile ([`send_live`]), and then, with the program paused,
 //! what has changed.
 //!
-//! Not covered: symbolic links, extended attributes, times.
+//! Not covered: symbolic links, times, attributes that are a host's own (attributes.rs).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -25,9 +25,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Attributes;
 use crate::error::PairError;
 use crate::ledger::Ledger;
-use crate::link::{Listed, Manifest, Owner, Receiver, Sender, Tag};
+use crate::link::{Directory, Listed, Manifest, Owner, Receiver, Sender, Tag};
 use crate::page::{PAGE, page_digest};
 
 /// Pages that travel in one frame.
@@ -45,6 +46,7 @@ enum Patch {
     Directory {
         path: String,
         owner: Owner,
+        attributes: Attributes,
     },
     File {
         path: String,
@@ -54,6 +56,11 @@ enum Patch {
     Pages {
         path: String,
         first: u64,
+    },
+    /// After its pages. Those too that it is not to have: a new file gets an access list of its directory.
+    Attributes {
+        path: String,
+        all: Attributes,
     },
     /// One more name of a file that is there by now.
     Link {
@@ -186,8 +193,17 @@ fn send_as(
         }
     }
     for directory in &own.directories {
-        let (path, owner) = (directory.path.clone(), directory.owner);
-        say(&Patch::Directory { path, owner }, &[])?;
+        let Directory {
+            path,
+            owner,
+            attributes,
+        } = directory.clone();
+        let patch = Patch::Directory {
+            path,
+            owner,
+            attributes,
+        };
+        say(&patch, &[])?;
     }
     for (path, file) in &here {
         let other = keeps(path);
@@ -199,6 +215,8 @@ fn send_as(
         let path = path.clone();
         say(&Patch::File { path, size, owner }, &[])?;
         brought.pages += send_pages(file, other, verified, &mut changed, say)?;
+        let (path, all) = (file.path.clone(), file.attributes.clone());
+        say(&Patch::Attributes { path, all }, &[])?;
     }
     for (path, file) in here.iter().filter(|(path, _)| keeps(path).is_none()) {
         if let Some(to) = file.first_name.clone() {
@@ -279,6 +297,7 @@ pub(crate) fn receive(receiver: &mut Receiver, data: &[PathBuf]) -> Result<Broug
             | Patch::RemoveDirectory { path }
             | Patch::Directory { path, .. }
             | Patch::File { path, .. }
+            | Patch::Attributes { path, .. }
             | Patch::Link { path, .. }
             | Patch::Pages { path, .. } => inside(path, data)?,
             Patch::Done => {
@@ -300,9 +319,12 @@ pub(crate) fn receive(receiver: &mut Receiver, data: &[PathBuf]) -> Result<Broug
                 brought.removed += 1;
                 fs::remove_dir(&path).map_err(failed)?;
             }
-            Patch::Directory { owner, .. } => {
+            Patch::Directory {
+                owner, attributes, ..
+            } => {
                 fs::create_dir_all(&path)
                     .and_then(|()| own(&path, owner))
+                    .and_then(|()| attributes.put(&path))
                     .map_err(failed)?;
             }
             Patch::File { size, owner, .. } => {
@@ -329,6 +351,7 @@ pub(crate) fn receive(receiver: &mut Receiver, data: &[PathBuf]) -> Result<Broug
                 file.write_all_at(bytes, first * PAGE as u64)
                     .map_err(failed)?;
             }
+            Patch::Attributes { all, .. } => all.put(&path).map_err(failed)?,
             Patch::Link { to, .. } => {
                 brought.files += 1;
                 fs::hard_link(inside(&to, data)?, &path).map_err(failed)?;
@@ -393,6 +416,7 @@ mod tests {
             pages: vec![format!("{:032x}", page_digest(b"x"))],
             wrong: wrong.to_vec(),
             owner: Owner::default(),
+            attributes: Attributes::default(),
             first_name: None,
         };
         let manifest = |files: Vec<Listed>| Manifest {

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Attributes;
 use crate::cli::{Right, Side};
 use crate::error::PairError;
 use crate::tls::{Incoming, Outgoing};
 use steadfast_digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 16;
+pub(crate) const VERSION: u32 = 17;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 /// A shorter body fits into a packet or two as it is.
@@ -467,6 +468,7 @@ impl Manifest {
 pub(crate) struct Directory {
     pub(crate) path: String,
     pub(crate) owner: Owner,
+    pub(crate) attributes: Attributes,
 }
 
 /// A file as a site has it. Digests are hexadecimal.
@@ -478,6 +480,7 @@ pub(crate) struct Listed {
     /// Pages that are not as the site's own ledger has them.
     pub(crate) wrong: Vec<u64>,
     pub(crate) owner: Owner,
+    pub(crate) attributes: Attributes,
     /// Of a file with several names (link(2)), unless this is the first one.
     pub(crate) first_name: Option<String>,
 }
@@ -485,7 +488,10 @@ pub(crate) struct Listed {
 impl Listed {
     /// Whatever the ledgers say.
     pub(crate) fn same(&self, other: &Self) -> bool {
-        self.size == other.size && self.pages == other.pages && self.owner == other.owner
+        self.size == other.size
+            && self.pages == other.pages
+            && self.owner == other.owner
+            && self.attributes == other.attributes
     }
 
     /// Whose name it is.

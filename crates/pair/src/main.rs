@@ -14,6 +14,7 @@
 mod alone;
 mod arbiter;
 mod asks;
+mod attributes;
 mod bench;
 mod board;
 mod bring;

@@ -23,6 +23,7 @@ use steadfast_fault::Fault;
 use steadfast_replica::LaunchError;
 use steadfast_replica::site::{Exchanges, Part, Setup, Site};
 
+use crate::attributes::Attributes;
 use crate::cli::{Exchange, Side, Switch, Tracking};
 use crate::error::{ALIKE, PairError};
 use crate::ledger::Ledger;
@@ -263,6 +264,19 @@ struct Found {
     others: Vec<(String, String)>,
 }
 
+/// All of the protected directories, themselves included.
+fn look_at_all(data: &[PathBuf]) -> Result<Found, PairError> {
+    let mut found = Found::default();
+    for dir in data {
+        found.directories.push(dir.clone());
+        look(dir, &mut found).map_err(|source| PairError::Directory {
+            path: dir.clone(),
+            source,
+        })?;
+    }
+    Ok(found)
+}
+
 fn look(dir: &Path, into: &mut Found) -> io::Result<()> {
     let mut entries: Vec<_> = std::fs::read_dir(dir)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::path);
@@ -287,18 +301,11 @@ fn look(dir: &Path, into: &mut Found) -> io::Result<()> {
 
 /// All protected files of this site, and where its own ledger finds them wrong.
 pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, PairError> {
-    let mut found = Found::default();
-    for dir in data {
-        look(dir, &mut found).map_err(|source| PairError::Directory {
-            path: dir.clone(),
-            source,
-        })?;
-    }
     let Found {
         files,
         directories,
         others,
-    } = found;
+    } = look_at_all(data)?;
     let mut firsts = FirstNames::new();
     let files = files
         .into_iter()
@@ -324,6 +331,7 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
                     .collect(),
                 wrong,
                 owner: Owner::of(&meta),
+                attributes: Attributes::of(&path).map_err(unreadable)?,
                 first_name: firsts.of((meta.dev(), meta.ino()), &path),
             })
         })
@@ -334,6 +342,7 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
             Ok(Directory {
                 path: path.display().to_string(),
                 owner: owner(&path)?,
+                attributes: attributes(&path)?,
             })
         })
         .collect::<Result<_, PairError>>()?;
@@ -346,13 +355,7 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
 
 /// The same without a look at what the files hold: it is what the ledger says. For a program that is paused.
 pub(crate) fn manifest_of_ledger(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, PairError> {
-    let mut found = Found::default();
-    for dir in data {
-        look(dir, &mut found).map_err(|source| PairError::Directory {
-            path: dir.clone(),
-            source,
-        })?;
-    }
+    let found = look_at_all(data)?;
     let sizes: BTreeMap<&Path, u64> = ledger.names().collect();
     let mut firsts = FirstNames::new();
     let mut files = Vec::new();
@@ -373,6 +376,7 @@ pub(crate) fn manifest_of_ledger(data: &[PathBuf], ledger: &Ledger) -> Result<Ma
             .collect();
         files.push(Listed {
             owner: owner(&path)?,
+            attributes: attributes(&path)?,
             path: path.display().to_string(),
             size: *size,
             pages,
@@ -384,6 +388,7 @@ pub(crate) fn manifest_of_ledger(data: &[PathBuf], ledger: &Ledger) -> Result<Ma
     for path in found.directories {
         directories.push(Directory {
             owner: owner(&path)?,
+            attributes: attributes(&path)?,
             path: path.display().to_string(),
         });
     }
@@ -403,6 +408,13 @@ fn owner(path: &Path) -> Result<Owner, PairError> {
         })
 }
 
+fn attributes(path: &Path) -> Result<Attributes, PairError> {
+    Attributes::of(path).map_err(|source| PairError::Directory {
+        path: path.into(),
+        source,
+    })
+}
+
 /// What differs between the two sites' files, a line each, with what the ledgers say about it.
 pub(crate) fn differences(primary: &Manifest, secondary: &Manifest) -> Vec<String> {
     let mut lines = differing_files(&primary.files, &secondary.files);
@@ -414,6 +426,13 @@ pub(crate) fn differences(primary: &Manifest, secondary: &Manifest) -> Vec<Strin
         directories.chain(of.others.iter().cloned()).collect()
     };
     let (here, there): (BTreeMap<_, _>, BTreeMap<_, _>) = (names(primary), names(secondary));
+    for here in &primary.directories {
+        let same = |there: &&Directory| there.path == here.path;
+        if let Some(there) = secondary.directories.iter().find(same) {
+            let all = here.attributes.differences(&there.attributes);
+            lines.extend(all.iter().map(|one| format!("{}: {one}", here.path)));
+        }
+    }
     for path in here.keys().chain(there.keys()).collect::<BTreeSet<_>>() {
         let nothing = "nothing".to_owned();
         let (a, b) = (
@@ -452,6 +471,8 @@ fn differing_files(primary: &[Listed], secondary: &[Listed]) -> Vec<String> {
                 file.owner, other.owner
             ));
         }
+        let attributes = file.attributes.differences(&other.attributes);
+        lines.extend(attributes.iter().map(|one| format!("{path}: {one}")));
         if file.first_name != other.first_name {
             lines.push(format!(
                 "{path}: {} on the primary, {} on the secondary",

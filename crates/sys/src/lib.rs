@@ -8,6 +8,7 @@
 //!  2. Addresses in another process are plain `u64`, never pointers.
 
 pub mod address;
+pub mod attributes;
 pub mod bpf;
 pub mod child;
 pub mod connection;
