@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 41] = [
+const C: [&str; 42] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -39,6 +39,7 @@ const C: [&str; 41] = [
     "memory/written",
     "pair/storage",
     "pair/channel",
+    "pair/alarm",
     "pair/crew",
     "pair/join",
     "pair/ipc",

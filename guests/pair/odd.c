@@ -3,22 +3,23 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int nameless, timer, set;
+static int nameless, watches, set;
 
 static void does(const char *line)
 {
-	if (!strcmp(line, "timer")) { /* a pair has none, and this one is polled */
+	if (!strcmp(line, "watch")) { /* by which names nobody can say, and it is polled */
 		struct epoll_event event = { EPOLLIN, { 0 } };
-		timer = timerfd_create(CLOCK_MONOTONIC, 0);
+		watches = inotify_init();
+		inotify_add_watch(watches, ".", IN_CREATE);
 		set = epoll_create1(0);
-		epoll_ctl(set, EPOLL_CTL_ADD, timer, &event);
-	} else if (!strcmp(line, "no timer")) {
+		epoll_ctl(set, EPOLL_CTL_ADD, watches, &event);
+	} else if (!strcmp(line, "no watch")) {
 		close(set);
-		close(timer);
+		close(watches);
 	} else if (!strcmp(line, "file")) {
 		nameless = open("gone", O_RDWR | O_CREAT, 0600);
 		unlink("gone");

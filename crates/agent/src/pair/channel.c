@@ -11,7 +11,7 @@
  * Invariant: what cannot be done alike makes the descriptor one that is the primary's alone (F_FOREIGN). Then this site does
  * not lead; it never leads with a channel that holds something else.
  *
- * Not covered: counters that are semaphores; recvmmsg(2) and sendmmsg(2); messages of more than 64 parts; SIGIO of such a socket
+ * Not covered: recvmmsg(2) and sendmmsg(2); messages of more than 64 parts; SIGIO of such a socket
  * after a take-over; files by a message, which are refused by name.
  * See unix(7), socketpair(2), eventfd(2), cmsg(3).
  */
@@ -217,7 +217,7 @@ void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *ca
 	const u64 fd = (u32)a[0];
 	if (ret < 0)
 		return;
-	if (sf_fd_class[fd] == F_COUNTER) {
+	if (sf_fd_class[fd] == F_COUNTER || sf_fd_class[fd] == F_SEMAPHORE) {
 		if (nr == NR_write) {
 			if (sys3(NR_write, fd, a[1], ret) != ret)
 				lost_channel(fd);

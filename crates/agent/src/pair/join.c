@@ -179,9 +179,15 @@ static s64 give_one(struct sf_held *h)
 		h->place = st.ino;
 		break;
 	case F_COUNTER:
+	case F_SEMAPHORE:
 		if (sys3(NR_poll, &p, 1, 0) != 0)
 			return -EAGAIN; /* it has counted something */
 		break;
+	case F_TIMER:
+		if ((n = sf_alarm_give(h)) < 0)
+			return n;
+		break;
+	case F_WATCHES: h->class = F_FOREIGN; break; /* which names it watches nobody says */
 	}
 	h->text = (u32)AREA->end;
 	AREA->end = (AREA->end + h->text_len + 63) & ~63ull;
@@ -354,6 +360,8 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 	case F_DUPLEX: own = take_two(a, i); break;
 	case F_SIGNALS: own = sys4(NR_signalfd4, -1, &h->place, 8, O_CLOEXEC); break;
 	case F_COUNTER: own = sys2(NR_eventfd2, 0, O_CLOEXEC); break;
+	case F_SEMAPHORE: own = sys2(NR_eventfd2, 0, O_CLOEXEC | 1 /* EFD_SEMAPHORE */); break;
+	case F_TIMER: own = sf_alarm_take(h); break;
 	case F_POLL: own = sys1(NR_epoll_create1, O_CLOEXEC); break;
 	case F_SOCKET:
 	case F_LISTEN:

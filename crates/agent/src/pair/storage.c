@@ -100,7 +100,14 @@ static int is_on_disk(u64 fd)
 static int is_channel(u64 fd)
 {
 	u8 k = kind_of_storage(fd);
-	return k == F_PIPE || k == F_COUNTER || k == F_DUPLEX;
+	return k == F_PIPE || k == F_COUNTER || k == F_SEMAPHORE || k == F_DUPLEX || k == F_TIMER || k == F_WATCHES;
+}
+
+/* Those of channel.c. */
+static int is_message_channel(u64 fd)
+{
+	u8 k = kind_of_storage(fd);
+	return k == F_COUNTER || k == F_SEMAPHORE || k == F_DUPLEX;
 }
 
 static int is_socket_storage(u64 fd)
@@ -886,6 +893,20 @@ static int note_state(struct sf_event *e, u32 nr, const u64 a[6])
 			return 0;
 		note_storage(e, SF_N_STATE, a[0])->class = F_POLL;
 		return 1;
+	case NR_timerfd_settime:
+	case NR_read:
+	case NR_readv:
+		if (kind_of_storage(a[0]) != F_TIMER)
+			return 0;
+		note_storage(e, SF_N_STATE, a[0])->class = F_TIMER;
+		NOTE(e->seq)->off = sf_alarm_remains(a[0]);
+		return 1;
+	case NR_inotify_add_watch:
+	case NR_inotify_rm_watch:
+		if (kind_of_storage(a[0]) != F_WATCHES)
+			return 0;
+		note_storage(e, SF_N_STATE, a[0])->class = F_WATCHES;
+		return 1;
 	case NR_fcntl: /* F_SETFD, F_SETFL */
 		if (((u32)a[1] != 2 && (u32)a[1] != 4) ||
 		    (!is_socket_storage(a[0]) && kind_of_storage(a[0]) != F_POLL && kind_of_storage(a[0]) != F_DEVICE &&
@@ -914,12 +935,12 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	case NR_epoll_create:
 	case NR_epoll_create1: k = F_POLL; break;
 	case NR_eventfd:
-	case NR_eventfd2: k = nr == NR_eventfd2 && (a[1] & 1 /* EFD_SEMAPHORE */) ? F_FOREIGN : F_COUNTER; break;
+	case NR_eventfd2: k = nr == NR_eventfd2 && (a[1] & 1 /* EFD_SEMAPHORE */) ? F_SEMAPHORE : F_COUNTER; break;
 	case NR_signalfd:
 	case NR_signalfd4: k = F_SIGNALS; break;
-	case NR_timerfd_create:
+	case NR_timerfd_create: k = F_TIMER; break;
 	case NR_inotify_init:
-	case NR_inotify_init1:
+	case NR_inotify_init1: k = F_WATCHES; break;
 	case NR_memfd_create:
 	case NR_pidfd_open: break;
 	case NR_pipe:
@@ -1156,9 +1177,14 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 {
 	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	const u64 fd = (u32)n->fd;
+	if (sf_fd_class[fd] == F_FOREIGN) /* what it holds is not the same here any more */
+		return 1;
 	sf_fd_class[fd] = (u8)n->class;
 	switch (nr) {
 	case NR_connect: return 1;
+	case NR_timerfd_settime:
+	case NR_read:
+	case NR_readv: sf_alarm_follow(nr, a, n->off); return 1;
 	case NR_listen: /* nobody is answered here until this site leads */ sf_line[fd].backlog = (u32)a[1]; return 1;
 	case NR_epoll_ctl:
 		if (!is_socket_storage(a[2]) && kind_of_storage(a[2]) != F_STREAM && kind_of_storage(a[2]) != F_POLL &&
@@ -1171,6 +1197,8 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 		break;
 	}
 	s64 own = sf_call_agreed(e, call);
+	if ((nr == NR_inotify_add_watch || nr == NR_inotify_rm_watch) && own != r->ret)
+		sf_fd_class[fd] = F_FOREIGN; /* its events would be another name's */
 	return nr != NR_bind || own == r->ret || may_end_so(e, nr, own, r->ret, fd);
 }
 
@@ -1361,7 +1389,7 @@ static int asks_of_names(u32 nr, const u64 a[6])
  * kill(2): whoever is killed has no turn then. */
 int sf_takes_turns(u32 nr, const u64 a[6])
 {
-	return asks_of_names(nr, a) || nr == NR_kill || is_open(nr) || sf_ipc_changes(nr, a) ||
+	return asks_of_names(nr, a) || nr == NR_kill || is_open(nr) || sf_ipc_changes(nr, a) || sf_alarm_call(nr) ||
 	       ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || is_channel(a[0]))) || is_both_fd(nr, a) ||
 	       (kind_of_storage(a[0]) == F_DUPLEX && sf_channel_call(nr)) || name_row(nr) >= 0;
 }
@@ -1390,7 +1418,12 @@ static void follow_channel(u32 nr, const u64 a[6], const struct sf_result *r, co
 {
 	const struct sf_came *came = (const struct sf_came *)(PAYLOAD + r->out_off + n->extra_off);
 	const u32 many = nr == NR_recvmsg ? n->extra_len / (u32)sizeof *came : 0;
-	if (kind_of_storage(a[0]) == F_COUNTER || kind_of_storage(a[0]) == F_DUPLEX) {
+	if (kind_of_storage(a[0]) == F_WATCHES) {
+		if (is_read(nr))
+			sf_watch_follow(a, r->ret);
+		return;
+	}
+	if (is_message_channel(a[0])) {
 		sf_channel_follow(nr, a, r->ret, came, many <= SF_CAME_MAX ? many : 0);
 		return;
 	}
@@ -1428,7 +1461,8 @@ static int follow_close(struct sf_event *e, u32 nr, const u64 a[6], s64 ret, con
 
 static int follow_copy(u32 nr, const u64 a[6], s64 ret, const struct sf_note *n)
 {
-	if (n->class == F_NONE || n->class == F_FOREIGN)
+	const u8 class = sf_fd_class[(u32)n->len] == F_FOREIGN ? F_FOREIGN : (u8)n->class;
+	if (class == F_NONE || class == F_FOREIGN)
 		sys1(NR_close, ret);
 	else if (sys3(NR_dup3, n->len, ret,
 		      nr == NR_dup3                         ? a[2]
@@ -1436,7 +1470,7 @@ static int follow_copy(u32 nr, const u64 a[6], s64 ret, const struct sf_note *n)
 							    : 0) != ret &&
 		 (s64)n->len != ret)
 		return 0;
-	sf_fd_class[(u32)ret] = (u8)n->class;
+	sf_fd_class[(u32)ret] = class;
 	return 1;
 }
 
@@ -1499,7 +1533,7 @@ static int follows(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 			return 0;
 	}
 	sf_scatter(r, c, a, r->ret);
-	if (unlikely(kind_of_storage(a[0]) == F_COUNTER || kind_of_storage(a[0]) == F_DUPLEX) || unlikely(nr == NR_recvmsg && n->extra_len))
+	if (unlikely(is_message_channel(a[0]) || kind_of_storage(a[0]) == F_WATCHES) || unlikely(nr == NR_recvmsg && n->extra_len))
 		follow_channel(nr, a, r, n);
 	else
 		count(nr, a, r->ret);

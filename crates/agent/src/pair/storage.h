@@ -23,8 +23,12 @@ enum {
 	F_FOREIGN,
 		  /* the primary's alone: nobody can lead without it */
 	F_OUTGOING, /* a socket that the program has connected: it is cut where the other site leads, whose own has no peer */
+	F_TIMER,    /* timerfd(2): the secondary's comes due with it, as far as the primary's has told (alarm.c) */
+	F_SEMAPHORE, /* eventfd(2) with EFD_SEMAPHORE: as a counter */
+	F_WATCHES,  /* inotify(7): the secondary watches its own names */
 };
 _Static_assert(F_FOREIGN == 14, "crates/replica/src/site/flow.rs");
+_Static_assert(F_TIMER == 16 && F_WATCHES == 18, "crates/replica/src/site/open.rs");
 extern u8 sf_fd_class[FDS_MAX];
 
 /* A TCP connection as its site's kernel knew it when it was accepted, or handed on; in the note of that event. */
@@ -66,6 +70,14 @@ void sf_channel_follow(u32 nr, const u64 a[6], s64 ret, const struct sf_came *, 
 int sf_channel_call(u32 nr);
 int sf_channel_sends(u32 nr);
 int sf_channel_at_once(u32 nr, const u64 a[6]);
+
+/* alarm.c: timers and watches by descriptor. */
+int sf_alarm_call(u32 nr);
+u64 sf_alarm_remains(u64 fd);
+void sf_alarm_follow(u32 nr, const u64 a[6], u64 remains);
+void sf_watch_follow(const u64 a[6], s64 ret);
+s64 sf_alarm_give(struct sf_held *);
+s64 sf_alarm_take(const struct sf_held *);
 
 /* shown.c: what mapped memory shows of a change. */
 struct stat;

@@ -4,6 +4,7 @@
 //! same on disk images, below the page cache. As an ordinary user the namespaces need user namespaces, and the demo is
 //! asserted to be refused.
 
+mod alarms;
 mod attributes;
 mod back;
 mod below;

@@ -337,7 +337,7 @@ fn what_a_child_has_and_nobody_can_make_is_refused_by_name_and_nothing_is_left()
             status: 121,
         },
         Refused {
-            what: "timer",
+            what: "watch",
             why: "its process cannot make the descriptors: descriptor",
             status: 122,
         },

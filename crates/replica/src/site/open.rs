@@ -25,6 +25,7 @@ const PIPE: u32 = 10;
 const DUPLEX: u32 = 12;
 const SIGNALS: u32 = 13;
 const FOREIGN: u32 = 14;
+const TIMER: u32 = 16;
 /// struct sf_held_area, struct sf_held.
 const END: usize = 8;
 const POOL: usize = 20;
@@ -112,7 +113,16 @@ fn signals(pid: i32, fd: i32) -> Option<u64> {
     u64::from_str_radix(mask.trim(), 16).ok()
 }
 
-/// What the agent cannot ask: which sockets are a pair, which signals a descriptor is for.
+/// The clock that a timer goes by (proc_pid_fdinfo(5)).
+fn clock(pid: i32, fd: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+    let clock = text
+        .lines()
+        .find_map(|line| line.strip_prefix("clockid:"))?;
+    clock.trim().parse().ok()
+}
+
+/// What the agent cannot ask: which sockets are a pair, which signals a descriptor is for, which clock a timer has.
 fn tell_apart(lists: &mut [List<'_>], entries: &[Entry]) -> Result<(), String> {
     let has_pairs = entries.iter().any(|entry| entry.class == DUPLEX);
     let peers = if has_pairs {
@@ -148,6 +158,12 @@ fn tell_apart(lists: &mut [List<'_>], entries: &[Entry]) -> Result<(), String> {
             SIGNALS => signals(list.pid, entry.fd).ok_or_else(|| {
                 format!(
                     "which signals descriptor {} is for, the kernel does not say",
+                    entry.fd
+                )
+            })?,
+            TIMER => clock(list.pid, entry.fd).ok_or_else(|| {
+                format!(
+                    "which clock descriptor {} goes by, the kernel does not say",
                     entry.fd
                 )
             })?,
