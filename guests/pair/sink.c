@@ -1,5 +1,5 @@
 /* A server that reads slowly, or at once with an argument, or slowly by IPv6 with the argument six, in a child for each connection
- * with fork, in a child that accepts with worker: on port 8080, of each connection a length, then so many bytes; it answers their digest. */
+ * with fork, in a child that accepts with worker, by two descriptors of it in turn with twice: on port 8080, of each connection a length, then so many bytes; it answers their digest. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static char piece[16384];
-static int slow;
+static int slow, twice;
 
 static int all(int fd, void *to, size_t n)
 {
@@ -27,8 +27,15 @@ static void serve(int fd)
 	const struct timespec pause = { 0, 4000000 };
 	uint64_t n, sum = 0xcbf29ce484222325u;
 	if (all(fd, &n, sizeof n)) {
-		while (n) {
-			ssize_t got = read(fd, piece, n < sizeof piece ? n : sizeof piece);
+		int first = fd;
+		if (twice)
+			fd = dup(first);
+		for (int turn = 0; n; turn++) {
+			if (turn == 64 && first != fd) { /* another connection may get its number */
+				close(first);
+				first = fd;
+			}
+			ssize_t got = read(turn % 2 ? first : fd, piece, n < sizeof piece ? n : sizeof piece);
 			if (got <= 0)
 				break;
 			for (ssize_t i = 0; i < got; i++)
@@ -37,6 +44,8 @@ static void serve(int fd)
 			if (slow)
 				nanosleep(&pause, NULL);
 		}
+		if (first != fd)
+			close(first);
 		if (!n && write(fd, &sum, sizeof sum) != sizeof sum)
 			n = 1;
 	}
@@ -49,7 +58,8 @@ int main(int words, char **word)
 	struct sockaddr_in6 by_six = { .sin6_family = AF_INET6, .sin6_port = htons(8080) };
 	const char how = words > 1 ? word[1][0] : 0;
 	const int six = how == 's', forks = how == 'f', works = how == 'w';
-	slow = !how || six || forks || works;
+	twice = how == 't';
+	slow = !how || six || forks || works || twice;
 	const struct sockaddr *own = six ? (struct sockaddr *)&by_six : (struct sockaddr *)&four;
 	int one = 1, door = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
 	setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);

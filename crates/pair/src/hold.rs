@@ -200,8 +200,7 @@ impl Lines {
             }
             Flow::Moved { from, to } if from != to => {
                 self.ends(&[(table, to)], changes);
-                // It has two numbers from here on, and goes by the second one.
-                if let Some(connection) = self.at.remove(&(table, from)) {
+                if let Some(connection) = self.at.get(&(table, from)).copied() {
                     self.at.insert((table, to), connection);
                 }
             }

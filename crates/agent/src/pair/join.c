@@ -391,23 +391,36 @@ s64 sf_pair_pool(void)
 	return 0;
 }
 
+/* One that was accounted for before, and is the same open file: each names the other, or both name one that several processes have. */
+static const struct sf_held *same_line(const struct sf_held *h)
+{
+	for (const struct sf_held *o = AREA->held; h->as >= 0 && o < h; o++)
+		if (o->class == F_CONNECTION && (o->fd == h->as || o->as == h->as))
+			return o;
+	return NULL;
+}
+
 /* What the agent keeps of a descriptor. */
 static void account(const struct sf_held *h)
 {
-	struct sf_count *c = &sf_line[h->fd];
 	sf_fd_class[h->fd] = (u8)h->class;
 	if (h->class == F_DIRECTORY)
 		sf_listing_lost((u32)h->fd);
 	if (is_socket_join(h->class))
-		c->backlog = h->backlog;
+		sf_line[h->fd].backlog = h->backlog;
 	if (h->class != F_CONNECTION)
 		return;
+	const struct sf_held *o = same_line(h);
+	if (o) {
+		sf_line_copied((u64)o->fd, (u64)h->fd);
+		return;
+	}
+	sf_line_begins((u64)h->fd);
+	struct sf_count *c = &sf_line[sf_line_of((u64)h->fd)];
 	memcpy(&c->l, h->line, sizeof c->l);
-	c->got = 0;
 	c->sent = h->text_len;
-	c->born = sf_now();
 	if (h->text_len)
-		memcpy(SENT(h->fd), TEXT(h->text), h->text_len);
+		memcpy(SENT(sf_line_of((u64)h->fd)), TEXT(h->text), h->text_len);
 }
 
 /* The joiner, which has the survivor's memory: 0; a descriptor that cannot be made, and 1000, below 0; or the errno. */

@@ -45,6 +45,7 @@
 u8 sf_fd_class[FDS_MAX];
 /* The secondary's account of connections. The last bytes that the program has sent lie in a ring: the client may ask for them again. */
 struct sf_count sf_line[FDS_MAX];
+static u16 line_of[FDS_MAX]; /* whose, + 1; 0: its own number's */
 #define ANSWER_MS 30
 static u32 mute; /* connections are set up, and nobody has heard of them yet */
 #define STAMP_LEAP 2200000u /* ms: above INT_MAX / 1000 */
@@ -241,6 +242,41 @@ static void page_before(u64 fd, u64 page, u8 *to)
 	n = page_of_launcher(fd, page, to);
 	if (n < 0)
 		sf_end(SF_E_REFUSED, SF_NR_PAIR_UNREAD, n, me.regs);
+}
+
+u64 sf_line_of(u64 fd)
+{
+	return fd < FDS_MAX && line_of[fd] ? line_of[fd] - 1u : fd;
+}
+
+static int is_first_of_line(u64 fd)
+{
+	for (u64 i = 0; i < fd; i++)
+		if (sf_fd_class[i] == F_CONNECTION && sf_line_of(i) == sf_line_of(fd))
+			return 0;
+	return 1;
+}
+
+/* A connection that is new here: the line of its number, or one that is free where another connection's descriptors have that. */
+void sf_line_begins(u64 fd)
+{
+	static u8 taken[FDS_MAX];
+	u64 line = fd;
+	memset(taken, 0, sizeof taken);
+	for (u64 i = 0; i < FDS_MAX; i++)
+		if (i != fd && sf_fd_class[i] == F_CONNECTION)
+			taken[sf_line_of(i)] = 1;
+	for (u64 i = 0; taken[line] && i < FDS_MAX; i++)
+		line = i;
+	line_of[fd] = (u16)(line + 1);
+	sf_line[line].got = sf_line[line].sent = 0;
+	memset(&sf_line[line].l, 0, sizeof sf_line[line].l);
+	sf_line[line].born = sf_now();
+}
+
+void sf_line_copied(u64 fd, u64 to)
+{
+	line_of[to] = (u16)(sf_line_of(fd) + 1);
 }
 
 static u64 vector_bytes(u64 at, u64 n)
@@ -591,6 +627,7 @@ u64 sf_learn(u64 fd, struct sf_line *l, u8 *unacknowledged)
 
 static void count_sent(u64 fd, u64 from, u64 n)
 {
+	fd = sf_line_of(fd);
 	while (n) {
 		u64 at = sf_line[fd].sent % SENT_BYTES, part = SENT_BYTES - at < n ? SENT_BYTES - at : n;
 		if (sf_user_bytes(SENT(fd) + at, from, part) < 0) {
@@ -626,7 +663,7 @@ static void fill(u64 fd, u64 from, u64 n)
 /* The secondary: what the program has moved on a connection. One that is half closed cannot be gone on with. */
 static void count(u32 nr, const u64 a[6], s64 ret)
 {
-	const u64 fd = (u32)a[0];
+	const u64 fd = (u32)a[0], line = sf_line_of(fd);
 	u64 iov[2];
 	if (unlikely(nr == NR_splice || nr == NR_tee || nr == NR_vmsplice) && ret > 0) { /* what has moved is not known here */
 		for (u32 i = 0; i < 3; i++)
@@ -643,10 +680,10 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 			ret -= n;
 		return;
 	}
-	if (kind_of_storage(fd) != F_CONNECTION || !sf_line[fd].l.known)
+	if (kind_of_storage(fd) != F_CONNECTION || !sf_line[line].l.known)
 		return;
 	if (nr == NR_shutdown || (ret == 0 && is_read(nr)) || (ret == 0 && (nr == NR_recvfrom || nr == NR_recvmsg)))
-		sf_line[fd].l.known = 0;
+		sf_line[line].l.known = 0;
 	if (ret <= 0)
 		return;
 	if (nr == NR_write || nr == NR_sendto)
@@ -656,9 +693,9 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 	else if (nr == NR_sendmsg && sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0)
 		for_vector(iov[0], iov[1], (u64)ret, count_sent, fd);
 	else if (nr == NR_sendmsg)
-		sf_line[fd].l.known = 0;
+		sf_line[line].l.known = 0;
 	else if (is_read(nr) || (nr == NR_recvfrom && !(a[3] & 2 /* MSG_PEEK */)) || (nr == NR_recvmsg && !(a[2] & 2)))
-		sf_line[fd].got += (u64)ret;
+		sf_line[line].got += (u64)ret;
 }
 
 /* What has come for a connection and the program has not read: it was acknowledged, and handed over with the program
@@ -699,8 +736,8 @@ static s64 give_input(u64 fd)
  * 0, or why not. What is behind that and was sent as well waits for the peer's acknowledgement. */
 static s64 stand_in_storage(u64 fd, u64 from)
 {
-	const struct sf_line *l = &sf_line[fd].l;
-	u32 next = l->gets + (u32)sf_line[fd].got, unread;
+	const struct sf_line *l = &sf_line[sf_line_of(fd)].l;
+	u32 next = l->gets + (u32)sf_line[sf_line_of(fd)].got, unread;
 	struct {
 		u32 code, value;
 	} option[4];
@@ -731,7 +768,7 @@ static s64 stand_in_storage(u64 fd, u64 from)
 	/* Later than any that the peer has seen, which it would drop (RFC 7323, 5.3), and by so much that the kernel takes no
 	 * round trip from what the peer echoes of the primary's: it drops a difference of INT_MAX / 1000 ms, and would wait
 	 * for thrice the outage before it sends again. */
-	const u64 age = sf_now() - sf_line[fd].born;
+	const u64 age = sf_now() - sf_line[sf_line_of(fd)].born;
 	const u32 micro = l->stamp & 1; /* the kernel's mark of a clock in microseconds, not part of the time (Linux 6.7) */
 	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP,
 		 ((l->stamp + (micro ? (u32)(age / 1000) + 1000000 : (u32)(age / 1000000) + STAMP_LEAP)) & ~1u) | micro);
@@ -749,9 +786,10 @@ static s64 stand_in_storage(u64 fd, u64 from)
 /* Gives the kernel the bytes that the program has sent from `at` on: 0, or why not. */
 static s64 give_sent(u64 fd, u64 at)
 {
-	while (at < sf_line[fd].sent) {
-		u64 part = SENT_BYTES - at % SENT_BYTES, left = sf_line[fd].sent - at;
-		s64 r = sys6(NR_sendto, fd, SENT(fd) + at % SENT_BYTES, part < left ? part : left, 0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
+	while (at < sf_line[sf_line_of(fd)].sent) {
+		u64 part = SENT_BYTES - at % SENT_BYTES, left = sf_line[sf_line_of(fd)].sent - at;
+		s64 r = sys6(NR_sendto, fd, SENT(sf_line_of(fd)) + at % SENT_BYTES, part < left ? part : left,
+			     0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
 		if (r <= 0)
 			return r ? r : -EPIPE;
 		at += (u64)r;
@@ -761,12 +799,12 @@ static s64 give_sent(u64 fd, u64 at)
 
 static u64 oldest_sent(u64 fd)
 {
-	return sf_line[fd].sent < SENT_BYTES ? 0 : sf_line[fd].sent - SENT_BYTES;
+	return sf_line[sf_line_of(fd)].sent < SENT_BYTES ? 0 : sf_line[sf_line_of(fd)].sent - SENT_BYTES;
 }
 
 static s64 go_on_with(u64 fd)
 {
-	const struct sf_line *l = &sf_line[fd].l;
+	const struct sf_line *l = &sf_line[sf_line_of(fd)].l;
 	s64 r;
 	if ((r = set_by_right(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
 		return r;
@@ -806,10 +844,10 @@ static void send_again(u64 fd)
 	input_of(fd, &unread);
 	if (set_option(fd, 1 /* SOL_SOCKET */, 26 /* SO_ATTACH_FILTER */, &filter, sizeof filter) < 0)
 		return;
-	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= sf_line[fd].sent &&
+	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= sf_line[sf_line_of(fd)].sent &&
 	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && (u32)came == unread &&
 	    set_by_right(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
-		const u64 from = sf_line[fd].sent - (u64)lacks;
+		const u64 from = sf_line[sf_line_of(fd)].sent - (u64)lacks;
 		sys3(NR_connect, fd, nobody, sizeof nobody); /* nobody hears of it (tcp(7), TCP_REPAIR) */
 		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);
 		stand_in_storage(fd, from);
@@ -834,9 +872,9 @@ void sf_pair_speak(void)
 	const u64 until = mute ? sf_now() + ANSWER_MS * 1000000ull : 0;
 	u32 left = 0;
 	for (u64 fd = 0; mute && fd < FDS_MAX; fd++)
-		if (sf_fd_class[fd] == F_CONNECTION && sf_line[fd].l.known) {
+		if (sf_fd_class[fd] == F_CONNECTION && sf_line[sf_line_of(fd)].l.known && is_first_of_line(fd)) {
 			repaired(fd, 0);
-			waits[fd] = sf_line[fd].sent > 0;
+			waits[fd] = sf_line[sf_line_of(fd)].sent > 0;
 			left += waits[fd];
 		}
 	mute = 0;
@@ -998,8 +1036,6 @@ static void note_copy(struct sf_event *e, const u64 a[6], s64 ret)
 	if (kind_of_storage(a[0]) == F_NONE && sf_fd_class[ret] == F_NONE)
 		return;
 	note_storage(e, SF_N_DUP, (u64)ret)->len = (u32)a[0];
-	if (kind_of_storage(a[0]) == F_CONNECTION) /* its bytes are counted by number */
-		sf_fd_class[(u32)a[0]] = F_FOREIGN;
 	n->class = sf_fd_class[ret] = kind_of_storage(a[0]);
 }
 
@@ -1161,10 +1197,9 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 		return 1;
 	}
 	if (n->class == F_CONNECTION) {
-		memset(&sf_line[n->fd], 0, sizeof sf_line[n->fd]);
+		sf_line_begins((u32)n->fd);
 		if (n->extra_len == sizeof(struct sf_line))
-			memcpy(&sf_line[n->fd].l, PAYLOAD + r->out_off + n->extra_off, sizeof(struct sf_line));
-		sf_line[n->fd].born = sf_now();
+			memcpy(&sf_line[sf_line_of((u32)n->fd)].l, PAYLOAD + r->out_off + n->extra_off, sizeof(struct sf_line));
 		get_option(a[0], 1, SO_DOMAIN, &domain, 4);
 		own = sys3(NR_socket, domain, 1 /* SOCK_STREAM */ | (nr == NR_accept4 ? a[3] : 0), 0);
 	} else {
@@ -1470,6 +1505,8 @@ static int follow_copy(u32 nr, const u64 a[6], s64 ret, const struct sf_note *n)
 							    : 0) != ret &&
 		 (s64)n->len != ret)
 		return 0;
+	if (class == F_CONNECTION && (u64)n->len != (u32)ret)
+		sf_line_copied(n->len, (u32)ret);
 	sf_fd_class[(u32)ret] = class;
 	return 1;
 }
@@ -1635,7 +1672,7 @@ static void count_pending(void)
 	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 }, fd = (u32)a[0];
 	const u32 nr = (u32)r->rax;
 	u64 n = a[2], iov[2];
-	if (me.doing != SF_D_SYSCALL || app.done_of_call || kind_of_storage(fd) != F_CONNECTION || !sf_line[fd].l.known)
+	if (me.doing != SF_D_SYSCALL || app.done_of_call || kind_of_storage(fd) != F_CONNECTION || !sf_line[sf_line_of(fd)].l.known)
 		return;
 	if (nr == NR_sendmsg)
 		n = sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0 ? vector_bytes(iov[0], iov[1]) : 0;
@@ -1697,13 +1734,14 @@ s64 sf_pair_lead(int asked)
 		if (sf_fd_class[fd] == F_LISTEN)
 			listens(fd);
 		PAIR->dropped += sf_fd_class[fd] == F_OUTGOING;
-		if (sf_fd_class[fd] != F_CONNECTION)
+		if (sf_fd_class[fd] != F_CONNECTION || !is_first_of_line(fd))
 			continue;
+		struct sf_line *l = &sf_line[sf_line_of(fd)].l;
 		input_of(fd, &unread);
-		if (sf_line[fd].l.known && unread != INPUT_CUT && go_on_with(fd) == 0)
+		if (l->known && unread != INPUT_CUT && go_on_with(fd) == 0)
 			PAIR->carried++;
 		else
-			PAIR->dropped++, sf_line[fd].l.known = 0;
+			PAIR->dropped++, l->known = 0;
 	}
 	mute = 1;
 	return 0;

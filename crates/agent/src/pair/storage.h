@@ -48,9 +48,13 @@ _Static_assert(sizeof(struct sf_line) == 92 && __builtin_offsetof(struct sf_line
 struct sf_count {
 	struct sf_line l;
 	u64 got, sent, born;
-	u32 backlog;
+	u32 backlog; /* of the descriptor whose number it is, not of a connection */
 };
 extern struct sf_count sf_line[FDS_MAX];
+/* Of a connection: descriptors that are copies (dup(2)) have one line, that of any of their numbers, or of a free one. */
+u64 sf_line_of(u64 fd);
+void sf_line_begins(u64 fd);
+void sf_line_copied(u64 fd, u64 to);
 
 /* What the kernel knows of a connection now. Bytes that the peer has not acknowledged go to `unacknowledged`, where there
  * is room for SENT_BYTES; they count as bytes that the program is yet to send. Their number, 0 as well where there is no room. */

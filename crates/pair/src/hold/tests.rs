@@ -46,10 +46,15 @@ fn a_connection_counts_from_its_accept_on_past_the_end_of_the_numbers() {
         "{changes:?}"
     );
     changes.clear();
+    // It has two numbers, and is closed with the last one.
     lines.take_in(0, Flow::Moved { from: 5, to: 9 }, &mut changes);
+    lines.take_in(0, Flow::Read(5, 1), &mut changes);
+    lines.take_in(0, Flow::Closed(5, 5), &mut changes);
+    lines.take_in(0, Flow::Read(9, 2), &mut changes);
     lines.take_in(0, Flow::Given(9), &mut changes);
     assert!(
-        matches!(changes[..], [Change::Is(known)] if known.free && known.next == 6),
+        matches!(changes[..], [Change::Is(first), Change::Is(second), Change::Is(last)]
+            if first.next == 7 && second.next == 9 && last.free && last.next == 9),
         "{changes:?}"
     );
     changes.clear();

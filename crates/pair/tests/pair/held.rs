@@ -11,6 +11,8 @@ use crate::sites::*;
 /// One thread that reads, and several that hand on what they have read.
 const SINK: &[&str] = &["sink"];
 const CREW: &[&str] = &["crew", "serve"];
+/// One that has each connection by two descriptors.
+const TWICE: &[&str] = &["sink", "twice"];
 
 /// How the demo ended, and what it said.
 fn turns(name: &str, flags: &[&str], server: &[&str]) -> (Option<i32>, String) {
@@ -89,6 +91,20 @@ fn what_a_child_of_the_server_has_not_read_is_at_the_other_host() {
     });
 }
 
+/// A server that has duplicated the connection, and reads now from one, now from the other.
+#[test]
+fn a_connection_that_the_program_has_by_two_descriptors_goes_on() {
+    if !is_root() {
+        return;
+    }
+    let losses = [
+        loss("power", "57", TWICE),
+        loss("cable", "220", TWICE),
+        loss("freeze", "600", TWICE),
+    ];
+    side_by_side(&losses, |loss| drop(loss.goes_on()));
+}
+
 /// On a machine that is busy the server may have read all that has come when its host is lost; not each time.
 fn loses(name: &str, flags: &[&str], server: &[&str]) {
     let lost = AtomicBool::new(false);
@@ -119,9 +135,9 @@ fn what_was_acknowledged_before_a_site_joined_is_at_that_site() {
     if !is_root() {
         return;
     }
-    side_by_side(&[SINK, CREW], |server| {
+    side_by_side(&[SINK, CREW, TWICE], |server| {
         let flags = ["--lost-joined", "--lost-after", "2000"];
-        let (status, said) = turns(&format!("joined-{}", server[0]), &flags, server);
+        let (status, said) = turns(&format!("joined-{}", server.concat()), &flags, server);
         assert_eq!(status, Some(0), "{said}");
         assert!(
             said.contains("goes on alone, as the witness says, with 1 connections"),
