@@ -852,7 +852,7 @@ fn led(answer: Option<i64>) -> Result<(), String> {
     match answer {
         Some(0) => Ok(()),
         Some(refused) if refused <= -1000 => Err(format!(
-            "descriptor {} of the program was the primary's alone (a timer, outgoing connection, counter that is a semaphore, or file of procfs)",
+            "descriptor {} of the program was the primary's alone (a device, a file of procfs, or an outgoing connection)",
             -1000 - refused
         )),
         Some(-1) => Err(

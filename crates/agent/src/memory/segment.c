@@ -100,8 +100,6 @@ void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 		sf_rpc(SF_RPC_MADE, st[0], st[1], nr == NR_memfd_create ? A_MEMORY_OBJECT : A_FILE, 0, 0);
 		return;
 	}
-	if (nr == NR_memfd_create)
-		return;
 	u64 *made = TREE->made[__atomic_fetch_add(&TREE->made_n, 1, __ATOMIC_SEQ_CST) % SF_TREE_MADE];
 	store(&made[0], st[0]);
 	store(&made[1], st[1]);

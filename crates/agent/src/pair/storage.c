@@ -979,8 +979,7 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	case NR_timerfd_create: k = F_TIMER; break;
 	case NR_inotify_init:
 	case NR_inotify_init1: k = F_WATCHES; break;
-	case NR_memfd_create:
-	case NR_pidfd_open: break;
+	case NR_memfd_create: k = F_FILE; break; /* which nobody else can open */
 	case NR_pipe:
 	case NR_pipe2:
 	case NR_socketpair: return note_two(e, nr, a);
@@ -1204,6 +1203,7 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 		own = sys3(NR_socket, domain, 1 /* SOCK_STREAM */ | (nr == NR_accept4 ? a[3] : 0), 0);
 	} else {
 		own = sf_call_agreed(e, call);
+		sf_segment_opened(nr, a, own);
 	}
 	return own < 0 ? may_end_so(e, nr, own, r->ret, (u32)n->fd) : put_at_storage(own, r->ret, sf_closes_on_exec(own));
 }

@@ -1,8 +1,9 @@
-//! Timers, semaphores and watches by descriptor: the survivor's go on where the lost site's were.
+//! Timers, semaphores, watches and memory by descriptor: the survivor's go on where the lost site's were.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::join::{Told, flags};
@@ -127,5 +128,61 @@ fn a_site_that_joins_has_the_timers_and_semaphores() {
     assert!(right.contains(&elapsed), "{elapsed:?}");
     let (status, told) = c.end();
     assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// Memory that has no name, and that a child has as well.
+#[test]
+fn a_memory_object_goes_on_at_the_survivor() {
+    let dir = seed("objects");
+    let data = dir.join("data");
+    fs::create_dir(&data).expect("a directory");
+    let program = built(&dir, "objects");
+    let asked = [
+        "write one",
+        "read",
+        "begin",
+        "store two",
+        "shown",
+        "read",
+        "write three",
+        "shown",
+        "store four",
+        "shown",
+        "read",
+        "end",
+    ];
+    let right = answers(&mut Command::new(&program), &asked);
+    let site = Site {
+        command: vec![program.display().to_string()],
+        ..sqlite_site(&data)
+    };
+    // Behind a fork, and before it.
+    for lost in [5, 1] {
+        let witness = Witness::new(&format!("objects-{lost}"));
+        let mut both = witnessed(&site, &witness);
+        for (asked, right) in asked.iter().zip(&right).take(lost) {
+            both = both.told(asked, right);
+        }
+        both.a.kill().expect("a child");
+        let mut from = BufReader::new(both.b.stdout.take().expect("piped"));
+        let mut answer = ask_secondary(&mut both.b, &mut from, asked[lost]);
+        if answer == right[lost - 1] && answer != right[lost] {
+            answer.clear();
+            from.read_line(&mut answer).expect("it answers");
+            answer.truncate(answer.trim_end().len());
+        }
+        assert_eq!(answer, right[lost], "{lost}");
+        for (asked, right) in asked.iter().zip(&right).skip(lost + 1) {
+            assert_eq!(
+                ask_secondary(&mut both.b, &mut from, asked),
+                *right,
+                "{lost}"
+            );
+        }
+        drop(both.b.stdin.take());
+        let ends = both.end();
+        assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
+    }
     fs::remove_dir_all(dir).expect("clean");
 }
