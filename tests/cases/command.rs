@@ -360,6 +360,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let interpreter = file("interpreter", b"#!/no/such/interpreter\n", 0o755);
     let mut trials = vec![
         exec_without_its_memory(),
+        crate::pool::trial(),
         packages::unpacked(),
         truncated(),
         with_sigchld_ignored(),

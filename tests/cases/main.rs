@@ -54,6 +54,7 @@ mod nudges;
 mod outside;
 mod packages;
 mod pass;
+mod pool;
 mod programs;
 mod returns;
 mod run;

@@ -5,6 +5,9 @@
  * pointers can be compared verbatim. New executable file mappings are patched before any
  * replica can run them: the launcher plans, the plan travels in the log, each applies it.
  *
+ * Memory in huge pages of the kernel's pool (MAP_HUGETLB) is ordinary memory at such an address: the pool has what the program
+ * needs, not N times that, and nothing for copies of a repair.
+ *
  * Memory that is MAP_SHARED and anonymous becomes private until there is somebody to share it
  * with: domain.c. Files that are mapped shared: shared.c. The kernel's break may lie ahead of the program's.
  *
@@ -24,6 +27,9 @@
 #define MAP_TYPE 0xf
 #define MAP_FIXED 0x10
 #define MAP_ANONYMOUS 0x20
+#define MAP_HUGETLB 0x40000
+#define MAP_HUGE_SHIFT 26 /* behind it, in six bits: the logarithm of the page's size, or 0 */
+#define HUGE_LOG 21
 #define MAP_FIXED_NOREPLACE 0x100000
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
@@ -393,10 +399,45 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 	}
 }
 
+/* Whether the pool has such pages is for the kernel to say, with the errno of a bare run; and where they would lie. */
+static s64 ask_pool(const u64 a[6], u64 size)
+{
+	const u64 flags = a[3] & ~(u64)(MAP_FIXED | MAP_FIXED_NOREPLACE);
+	const s64 r = raw(NR_mmap, flags == a[3] ? a[0] : 0, a[1], a[2], flags, a[4], a[5]);
+	if (!sf_failed(r))
+		raw(NR_munmap, (u64)r, up_memory(a[1], size), 0, 0, 0, 0);
+	return r;
+}
+
+/* Every replica: what such a mapping becomes. It is as long as its pages. Leader: where, or an errno. */
+static s64 becomes_ordinary(u64 a[6], s64 forced)
+{
+	const u64 log = a[3] >> MAP_HUGE_SHIFT & 63, size = 1ull << (log ? log : HUGE_LOG);
+	const int fixed = (a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
+	if (!forced) {
+		const s64 r = fixed && (a[0] & (size - 1)) ? -EINVAL : ask_pool(a, size);
+		if (sf_failed(r))
+			return r;
+		forced = fixed ? 0 : r;
+	}
+	a[1] = up_memory(a[1], size);
+	a[3] &= ~((u64)MAP_HUGETLB | 63ull << MAP_HUGE_SHIFT);
+	return forced;
+}
+
 /* One call on this replica. `forced`: the leader's result, or 0 on the leader. */
-s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
+s64 sf_memory_call(u32 nr, const u64 asked[6], s64 forced)
 {
 	s64 r = SF_SHARED_PLAIN;
+	u64 of_pool[6];
+	const u64 *a = asked;
+	if (unlikely(nr == NR_mmap && (asked[3] & MAP_HUGETLB) && (asked[3] & MAP_ANONYMOUS))) {
+		memcpy(of_pool, asked, sizeof of_pool);
+		forced = becomes_ordinary(of_pool, forced);
+		if (sf_failed(forced))
+			return forced;
+		a = of_pool;
+	}
 	me.stack_from = me.stack_to = 0; /* log.c, digest_guarded */
 	if (unlikely(nr == NR_shmat || nr == NR_shmdt))
 		return nr == NR_shmat ? sf_domain_attach(a, forced) : sf_domain_detach(a);
