@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 42] = [
+const C: [&str; 43] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -30,6 +30,7 @@ const C: [&str; 42] = [
     "threads/fifo",
     "threads/parked",
     "threads/owner",
+    "threads/queued",
     "calls/pidfd",
     "calls/number",
     "calls/ward",

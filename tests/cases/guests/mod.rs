@@ -309,6 +309,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_fifo.c").replicas(&[1, 2, 3]),
         row("threads_vectors.c").replicas(&[1, 2, 3]),
         row("threads_signal.c"),
+        row("threads_queued.c").replicas(&[1, 2, 3]),
         row("threads_aimed.c").replicas(&[1, 2, 3]),
         row("threads_blocked.c").replicas(&[1, 2, 3]),
         row("threads_masked.c").replicas(&[1, 2, 3]),

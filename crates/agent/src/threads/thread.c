@@ -55,6 +55,7 @@ enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20, SIGT
 #define SA_RESTART 0x10000000ull
 #define SI_TKILL (-6)
 #define SI_TIMER (-2)
+#define SIGRTMIN 32 /* the kernel's: that of libraries is higher */
 #define SS_DISABLE 2u
 #define ROBUST_BYTES 24u
 
@@ -276,6 +277,7 @@ static void end_thread(void)
 		sf_futex_wake(app.clear_tid, 1, ~0u);
 	if (me.slot == 0)
 		sf_parked_ends(app.current);
+	sf_queued_forget(t->tid);
 	memset(t, 0, sizeof *t);
 	app.threads--;
 	show_threads();
@@ -344,6 +346,8 @@ void sf_threads_keep_current(void)
 		if (i != app.current)
 			sf_thread_at(i)->state = SF_TH_FREE;
 	sf_thread_now()->tid = G->leader_pid;
+	sf_thread_now()->pending = 0;
+	sf_queued_forget_all();
 	app.threads = 1;
 	app.turn = 0;
 	name_process(sf_thread_now());
@@ -429,15 +433,31 @@ u64 sf_threads_block(u64 mask)
 	return m;
 }
 
+static struct sf_siginfo by_thread(int s, u32 uid)
+{
+	return (struct sf_siginfo){ .signo = s, .code = SI_TKILL, .words = { (u64)uid << 32 | G->leader_pid } };
+}
+
+/* Takes the first of that number. */
 static const struct sf_siginfo *sent(struct sf_thread *t, int s, struct sf_siginfo *room)
 {
-	*room = (struct sf_siginfo){ .signo = s, .code = SI_TKILL, .words = { (u64)t->uid << 32 | G->leader_pid } };
-	if (t->info.signo == s) {
-		*room = t->info;
-		t->info.signo = 0;
-	}
-	t->pending &= ~BIT(s);
+	if (!sf_queued_take(t->tid, s, room))
+		*room = by_thread(s, t->uid);
+	if (!sf_queued_has(t->tid, s))
+		t->pending &= ~BIT(s);
 	return room;
+}
+
+/* One more. What is no real-time signal is pending once. */
+static s64 post(struct sf_thread *t, const struct sf_siginfo *i)
+{
+	const int queues = i->signo >= SIGRTMIN;
+	if (!queues && (t->pending & BIT(i->signo)))
+		return 0;
+	if (sf_queued_add(t->tid, i) < 0 && queues)
+		return -EAGAIN;
+	t->pending |= BIT(i->signo);
+	return 0;
 }
 
 /* It waits in a futex or a call: it goes on if its handler runs, or its sigtimedwait(2) has it. */
@@ -462,9 +482,7 @@ static struct sf_thread *timers_thread(const struct sf_siginfo *i)
 
 static int leave_with(struct sf_thread *t, const struct sf_siginfo *i)
 {
-	t->pending |= BIT(i->signo);
-	if (!t->info.signo)
-		t->info = *i;
+	post(t, i);
 	rouse(t, i->signo);
 	app.turn |= SF_TURN_GIVE;
 	return 1;
@@ -522,10 +540,10 @@ static void read_aim(u32 nr, const u64 a[6], u32 *tid, u32 *s)
 
 static s64 send(u32 nr, const u64 a[6], u64 uid)
 {
-	struct sf_siginfo i = { 0 };
 	u32 tid, s;
 	read_aim(nr, a, &tid, &s);
 	struct sf_thread *t = numbered_thread(tid);
+	struct sf_siginfo i = by_thread((int)s, (u32)uid);
 	if (nr == NR_rt_tgsigqueueinfo && sf_user_bytes(&i, a[3], sizeof i) < 0)
 		return -EFAULT;
 	if (s > SF_SIGNALS)
@@ -534,11 +552,10 @@ static s64 send(u32 nr, const u64 a[6], u64 uid)
 		return -ESRCH;
 	if (!s || (ignored((int)s) && !(blocks(t) & BIT(s))))
 		return 0;
-	if (nr == NR_rt_tgsigqueueinfo && !t->info.signo) {
-		t->info = i;
-		t->info.signo = (s32)s;
-	}
-	t->pending |= BIT(s);
+	i.signo = (s32)s;
+	const s64 r = post(t, &i);
+	if (r < 0)
+		return r;
 	t->uid = (u32)uid;
 	if (t == sf_thread_now()) {
 		app.turn |= SF_TURN_SIGNAL;

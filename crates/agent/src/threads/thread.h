@@ -10,7 +10,11 @@
 #define SF_THREADS SF_OWN_END
 #define SF_THREADS_MAX 128u
 #define SF_THREAD_BYTES 16384u
-#define SF_THREADS_BYTES (SF_THREAD_BYTES * (SF_THREADS_MAX + 1))
+/* Behind them: signals that were sent to one of them (queued.c). */
+#define SF_QUEUED (SF_THREADS + SF_THREAD_BYTES * (SF_THREADS_MAX + 1))
+#define SF_QUEUED_MAX 1024u
+#define SF_QUEUED_BYTES (9u * SF_THREAD_BYTES)
+#define SF_THREADS_BYTES (SF_QUEUED - SF_THREADS + SF_QUEUED_BYTES)
 #define SF_NOBODY 0xffffu /* app.current: every thread waits */
 /* Numbers of threads: above those of processes (PID_MAX_LIMIT is 1 << 22), so a call that the agent does not answer itself
  * fails with ESRCH; below 1 << 28, which the clock of a thread has room for (clock_getcpuclockid(3)); and those of one process
@@ -28,14 +32,13 @@ struct sf_thread {
 	u32 bitset;
 	u64 word;     /* the futex for which it waits */
 	u32 pi;       /* ... to be its owner */
-	u32 uid;      /* who has sent `pending` */
+	u32 uid;      /* who has sent the last of `pending` */
 	u64 deadline; /* CLOCK_MONOTONIC in nanoseconds, or 0 */
 	u64 retry;    /* the same: when a call that cannot be polled for is tried again */
 	u64 since;    /* order in which threads became ready, or began to wait */
 	u64 pending;  /* signals to this thread alone, or that the process has got and this thread takes */
 	u64 fs_base;
 	struct sf_regs regs;
-	struct sf_siginfo info; /* of the first of `pending` that the process has got, or no number */
 	/* Of struct sf_mirror, while another thread runs. */
 	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust, quantum, cold;
 	u32 has_wait_mask, alt_flags, yields, spins;
@@ -124,6 +127,13 @@ int sf_owner_died(const u64 a[6]);
 int sf_owner_slice(const u64 a[6], u64 call[7], u64 left, s64 limit[2]);
 void sf_owner_note(const u64 a[6]);
 void sf_owner_mark(void);
+
+/* queued.c: signals to one thread */
+s64 sf_queued_add(u32 tid, const struct sf_siginfo *);
+int sf_queued_has(u32 tid, s32 signo);
+int sf_queued_take(u32 tid, s32 signo, struct sf_siginfo *to);
+void sf_queued_forget(u32 tid);
+void sf_queued_forget_all(void);
 
 /* fifo.c: a FIFO that is opened without waiting for its other end */
 enum sf_fifo { SF_FIFO_NONE, SF_FIFO_WRITES, SF_FIFO_READS };
