@@ -611,7 +611,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	me.cut_short = me.slot == 0 && unlikely(load(&G->alarm) != SF_A_QUIET) && is_cut_short(nr, a, r);
 	me.cut_short |= unlikely(try == SF_TRY_CHECK) && sf_try_cut();
 	if (unlikely(limited) && r != SF_NOT_MADE && (r != -EINTR || sf_signal_pending()))
-		sf_limit_end(r);
+		r = sf_limit_end(r);
 	if (counts && r > 0)
 		me.wrote += (u64)r;
 	if (unlikely(cut.at))
@@ -1196,6 +1196,7 @@ static int may_go_on(void)
 static struct sf_result *signal_first(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], u32 waited)
 {
 	struct sf_result *res;
+	s64 ret = -EINTR;
 	const int passes = sf_signal_passes();
 	if (!waited && !passes)
 		waited = sf_waits_early(nr, a);
@@ -1203,10 +1204,10 @@ static struct sf_result *signal_first(struct sf_event *e, const struct sf_call *
 	if (again)
 		sf_after_wait();
 	else if (waited & SF_WAITS_LIMIT)
-		sf_limit_cut(e->seq, nr, a);
-	res = sf_result_begin(e, -EINTR);
+		ret = sf_limit_cut(e->seq, nr, a);
+	res = sf_result_begin(e, ret);
 	if (!again)
-		sf_collect(res, c, a, -EINTR);
+		sf_collect(res, c, a, ret);
 	sf_signal_attach(res, again);
 	return res;
 }

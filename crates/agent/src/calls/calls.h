@@ -96,8 +96,8 @@ int sf_room_is_of(u32 resource);
 extern const u8 sf_waits[512];
 void sf_limit_begin(u64 seq, u32 nr, u64 call[7]);
 void sf_limit_again(u64 call[7]);
-void sf_limit_end(s64 ret);
-void sf_limit_cut(u64 seq, u32 nr, const u64 a[6]);
+s64 sf_limit_end(s64 ret);
+s64 sf_limit_cut(u64 seq, u32 nr, const u64 a[6]);
 u32 sf_waits_early(u32 nr, const u64 a[6]);
 u64 sf_now(void); /* CLOCK_MONOTONIC, nanoseconds */
 

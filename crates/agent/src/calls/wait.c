@@ -208,16 +208,17 @@ void sf_limit_again(u64 call[7])
 		write_left(call + 1);
 }
 
-/* After it is over. */
-void sf_limit_end(s64 ret)
+/* After it is over: its result. What a sleep has left it cannot always tell. */
+s64 sf_limit_end(s64 ret)
 {
 	if (w.unit == NONE)
-		return;
+		return ret;
 	w.unit = NONE;
 	if (w.left_to)
 		sf_user_put(w.left_to, w.spec, sizeof w.spec);
-	if (w.rest_to && ret == -EINTR)
-		sf_user_put(w.rest_to, w.rest, sizeof w.rest);
+	if (w.rest_to && ret == -EINTR && sf_user_put(w.rest_to, w.rest, sizeof w.rest))
+		return -EFAULT;
+	return ret;
 }
 
 #define POLLIN 1
@@ -320,12 +321,12 @@ u32 sf_waits_early(u32 nr, const u64 a[6])
 	return mask || !waits ? 0 : sf_waits[nr & 511];
 }
 
-/* A signal has ended the call between two attempts to make it. */
-void sf_limit_cut(u64 seq, u32 nr, const u64 a[6])
+/* A signal has ended the call between two attempts to make it: its result. */
+s64 sf_limit_cut(u64 seq, u32 nr, const u64 a[6])
 {
 	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	sf_limit_begin(seq, nr, call);
 	w.rest[0] = w.spec[0];
 	w.rest[1] = w.spec[1];
-	sf_limit_end(-EINTR);
+	return sf_limit_end(-EINTR);
 }
