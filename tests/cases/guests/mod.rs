@@ -119,6 +119,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("mmap_shared_large.c"),
         row("mmap_shared_rounds.c"),
         row("mmap_shared_anon.c"),
+        row("mmap_shared_times.c").replicas(&[1, 2, 3]),
         row("huge_pool.c"),
         row("memfd_seal.c"),
         row("memfd.c"),

@@ -95,6 +95,7 @@ struct sf_kernel_state {
 #define SF_M_OWN 2048u   /* a view of a file that the program has made in a tmpfs: another program of the tree may map it */
 #define SF_M_COMMON 4096u /* a view that a copy of this process has as well: they take turns (domain.c) */
 #define SF_M_READS 8192u /* opened for reading alone, or sealed: no mapping of it becomes writable */
+#define SF_M_MEMORY 16384u /* its file is in a tmpfs, which hears of a store at a fault alone */
 #define SF_M_SEGMENT 32u /* not a view: memory that processes of the tree share (segment.c) */
 struct sf_map {
 	u64 start, end; /* of the program's memory */

@@ -79,6 +79,7 @@ int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);
 s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *);
 s64 sf_segments_anew(void);
 int sf_segment_made(const u64 a[6]);
+int sf_is_tmpfs(u64 fd);
 s64 sf_segment_make(const u64 a[6]);
 s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *);
 

@@ -41,7 +41,7 @@
 #define SEGMENT_STAGE (SF_DOMAIN + (1ull << 30))
 #define STAGE_BYTES (30ull << 30) /* up to SF_STAGE */
 
-static int is_tmpfs(u64 fd)
+int sf_is_tmpfs(u64 fd)
 {
 	s64 f[15];
 	return sys2(NR_fstatfs, fd, f) == 0 && (u32)f[0] == TMPFS;
@@ -94,7 +94,7 @@ void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 	u64 st[18]; /* struct stat: device and inode come first */
 	if (asked_first && me.slot == 0)
 		flags |= O_EXCL;
-	if (fd < 0 || (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL) || !is_tmpfs((u64)fd) || sys2(NR_fstat, fd, st) < 0)
+	if (fd < 0 || (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL) || !sf_is_tmpfs((u64)fd) || sys2(NR_fstat, fd, st) < 0)
 		return;
 	if (!(G->options & SF_O_PAIR)) {
 		sf_rpc(SF_RPC_MADE, st[0], st[1], nr == NR_memfd_create ? A_MEMORY_OBJECT : A_FILE, 0, 0);
@@ -112,7 +112,7 @@ void sf_segment_handed(u32 nr, const u64 a[6])
 	u64 st[18], msg;
 	for (u32 i = 0; (msg = sf_message_sent(nr, a, i)) != 0; i++)
 		for (u32 n = sf_message_rights(msg, fd, SF_RIGHTS_MAX); n--;)
-			if (is_tmpfs((u32)fd[n]) && sys2(NR_fstat, fd[n], st) == 0)
+			if (sf_is_tmpfs((u32)fd[n]) && sys2(NR_fstat, fd[n], st) == 0)
 				sf_rpc(SF_RPC_MADE, st[0], st[1], HANDED_ON, 0, 0);
 }
 
@@ -120,7 +120,7 @@ void sf_segment_handed(u32 nr, const u64 a[6])
 int sf_segment_of_site(u64 fd)
 {
 	u64 st[18];
-	if (!is_tmpfs(fd) || sys2(NR_fstat, fd, st) < 0)
+	if (!sf_is_tmpfs(fd) || sys2(NR_fstat, fd, st) < 0)
 		return 0;
 	for (u32 i = 0; i < SF_TREE_MADE; i++)
 		if (load(&TREE->made[i][0]) == st[0] && load(&TREE->made[i][1]) == st[1])
@@ -164,20 +164,20 @@ int sf_segment_wanted(u64 fd, struct sf_shared_file *f, u64 end, u64 how)
  * processes whose turns are others. */
 int sf_segment_copies(u64 fd, struct sf_shared_file *f)
 {
-	for (u32 tries = 0; tries < 3 && is_tmpfs(fd); tries++) {
+	for (u32 tries = 0; tries < 3 && sf_is_tmpfs(fd); tries++) {
 		s64 r = sf_rpc(SF_RPC_COPIES, fd, f->dev, f->ino, sf_domain_id(), 0);
 		if (r <= 0)
 			return (int)r;
 		if (take_copies(f, r))
 			return 1;
 	}
-	return is_tmpfs(fd) ? -EIO : 0;
+	return sf_is_tmpfs(fd) ? -EIO : 0;
 }
 
 /* Leader, before a mapping: see above. 1: it is one. It may become one: SF_M_OWN. */
 int sf_segment_asks(const u64 a[6], struct sf_shared_file *f, u32 *flags)
 {
-	if (!is_tmpfs((u32)a[4]) || f->size > STAGE_BYTES)
+	if (!sf_is_tmpfs((u32)a[4]) || f->size > STAGE_BYTES)
 		return 0;
 	int r = sf_segment_wanted((u32)a[4], f, a[5] + a[1], app.domain ? SF_SEGMENT_NOW : 0);
 	if (r < 0)

@@ -485,12 +485,21 @@ static void write_refs(u32 n)
 
 enum written { WRITTEN, CHANGED, NO_ROOM };
 
+/* The times of a file in a tmpfs change when a page is first stored to behind a mapping: as if the window were new. */
+static void changes_times(u64 at)
+{
+	sys3(NR_madvise, at, PAGE, MADV_DONTNEED);
+	__atomic_fetch_or((u64 *)at, 0, __ATOMIC_RELAXED); /* a store, and nothing else */
+}
+
 /* 0: the file has no room. */
 static __attribute__((noinline)) int stored(const struct sf_map *m, u64 page, u64 at, const u64 *copy)
 {
 	volatile int room = 0;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
+		if (m->flags & SF_M_MEMORY)
+			changes_times(at);
 		keep_old(m, page);
 		sf_settle_merge((u64 *)at, copy, (const u64 *)(m->flags & SF_M_SETTLED ? m->ref + (page - m->start) : at));
 		room = 1;
@@ -1094,7 +1103,7 @@ static s64 map_first(const u64 a[6])
 	u64 len = sf_page_up(a[1]);
 	struct stat st;
 	struct sf_map m = { .offset = a[5], .hold = -1, .end = len /* with start 0: its length */ };
-	if (sys2(NR_fstat, (u32)a[4], &st) < 0 || !len)
+	if (sys2(NR_fstat, (u32)a[4], &st) < 0 || !len || a[1] >> 47)
 		return SF_SHARED_PLAIN; /* the kernel says what is wrong */
 	if ((st.mode & S_IFMT) == S_IFCHR && st.rdev == (1 << 8 | 5)) { /* /dev/zero: anonymous memory */
 		found.flags = SF_M_ZERO | (opened_to_read(a[4]) ? SF_M_READS : 0);
@@ -1125,6 +1134,7 @@ static s64 map_first(const u64 a[6])
 		refuse(SF_NR_SHARED_MAP);
 	m.dev = st.dev;
 	m.ino = st.ino;
+	m.flags |= sf_is_tmpfs((u32)a[4]) ? SF_M_MEMORY : 0;
 	what_it_may_become(&st, a, ref, len);
 	m.flags = found.flags |= m.flags | (found.flags & SF_M_COMMON ? 0 : sf_settle_wanted(found.flags, len));
 	if (!(m.flags & SF_M_WRITE) && app.maps >= SF_MAPS_MAX / 2) {
