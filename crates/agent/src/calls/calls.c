@@ -541,10 +541,10 @@ static s64 wait_for_owner(struct sf_event *e, const u64 a[6], u64 call[7], int l
 	}
 }
 
-/* A file may be opened twice: first as one that does not exist (segment.c). */
+/* A file may be opened twice: first as one that does not exist (segment.c). So may a segment of System V. */
 static s64 make_or_open(struct sf_event *e, u32 nr, u64 call[7], int limited)
 {
-	const int opens = (nr == NR_open || nr == NR_openat) && me.slot == 0 && (u32)call[0] == nr;
+	const int opens = (nr == NR_open || nr == NR_openat || nr == NR_shmget) && me.slot == 0 && (u32)call[0] == nr;
 	if (unlikely(opens))
 		sf_segment_opens(nr, call);
 	s64 r = make_calls(e, call, limited);
@@ -1035,6 +1035,8 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	if (unlikely(c->handler == SF_H_open || nr == NR_memfd_create))
 		sf_segment_opened(nr, a, ret);
 	*out = sf_result_begin(e, ret);
+	if (unlikely(nr == NR_shmget) && sf_segment_is_made(a))
+		(*out)->flags |= SF_R_SHARED;
 	if (act == ACT_LEADER || c->handler == SF_H_creds)
 		sf_collect(*out, c, a, ret);
 	sf_written_tell(*out);
@@ -1428,7 +1430,7 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 		ret = 0;
 	}
 	if (unlikely(k->nr == NR_shmget) && ret >= 0)
-		sf_domain_made(k->a, ret);
+		sf_domain_made(k->a, ret, flags & SF_R_SHARED);
 	if (unlikely(SF_IN_SET(sf_kernel_calls, k->nr)) && ret >= 0)
 		sf_kernel_note(k->nr, k->a, ret);
 	if (unlikely(flags & SF_R_SIGNAL))

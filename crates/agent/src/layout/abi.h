@@ -120,7 +120,9 @@ struct sf_claim_record {
 #define SF_R_PATCH 8u    /* payload starts with a patch plan for new code */
 #define SF_R_BARRIER 16u /* the leader waits until every follower has done this one */
 #define SF_R_MORE 64u    /* a signal event follows: more may have to be delivered */
-#define SF_R_SHARED 128u /* payload starts with a struct sf_shared_file; of a write: with struct written (written.c) */
+#define SF_R_SHARED \
+	128u /* payload starts with a struct sf_shared_file; of a write: with struct written (written.c); of shmget(2): the
+			  * program has made the segment */
 #define SF_R_WROTE 256u /* a write-back; payload is what part of memory it was of */
 #define SF_R_REST 512u /* a repair has cut the call short: the rest of it is the next event */
 #define SF_R_LOOK 1024u /* a look follows at which other threads could go on */

@@ -560,10 +560,10 @@ static s64 share(const struct sf_segment *s)
 #define SHM_RDONLY 010000u
 #define SHM_RND 020000u
 
-/* After shmget(2), in every replica: what nobody else can have made holds zeros. */
-void sf_domain_made(const u64 a[6], s64 id)
+/* After shmget(2), in every replica: what nobody else can have made holds zeros. `made`: the leader has seen that. */
+void sf_domain_made(const u64 a[6], s64 id, u32 made)
 {
-	if (!sf_segment_made(a))
+	if (!made && !sf_segment_made(a))
 		return;
 	for (u32 i = 0; i < app.made_n; i++)
 		if (app.made[i].id == (s32)id)

@@ -2,6 +2,7 @@
  *
  *   open(O_CREAT|O_EXCL) in a tmpfs ──► the launcher remembers the file: it is the tree's own
  *   open(O_CREAT) in /dev/shm       ──► with O_EXCL first, if the file is not there
+ *   shmget(IPC_CREAT)               ──► with IPC_EXCL first
  *   mmap(MAP_SHARED) of it          ──► the launcher has one copy for each follower index
  *                                       leader: the file itself      follower r: copy r, attached by its number
  *
@@ -36,7 +37,9 @@
 #define IPC_RMID 0
 #define SHM_RDONLY 010000u
 #define IPC_STAT 2u
-#define NEW 03000u /* IPC_CREAT|IPC_EXCL */
+#define IPC_CREAT 01000u
+#define IPC_EXCL 02000u
+#define NEW (IPC_CREAT | IPC_EXCL)
 #define TMPFS 0x01021994u
 #define SEGMENT_STAGE (SF_DOMAIN + (1ull << 30))
 #define STAGE_BYTES (30ull << 30) /* up to SF_STAGE */
@@ -54,16 +57,28 @@ static int asked_first;
 
 static u64 *flags_of_open(u32 nr, u64 call[7])
 {
-	return nr == NR_open ? &call[2] : nr == NR_openat ? &call[3] : NULL;
+	return nr == NR_open ? &call[2] : nr == NR_openat || nr == NR_shmget ? &call[3] : NULL;
 }
 
-/* Leader, before a file is opened that shm_open(3) makes if it is not there: whether the program makes it is to be known. */
+static u64 exclusive(u32 nr)
+{
+	return nr == NR_shmget ? IPC_EXCL : O_EXCL;
+}
+
+/* Leader, before a file is opened that shm_open(3) makes if it is not there, or a segment that shmget(2) makes so: whether the
+ * program makes it is to be known. */
 void sf_segment_opens(u32 nr, u64 call[7])
 {
 	static const char folder[] = "/dev/shm/";
 	static char name[512];
 	u64 st[18], *flags = flags_of_open(nr, call);
 	asked_first = 0;
+	if (nr == NR_shmget && !(G->options & SF_O_PAIR) && call[1] && (*flags & NEW) == IPC_CREAT) {
+		*flags |= IPC_EXCL;
+		asked_first = 1;
+	}
+	if (nr == NR_shmget)
+		return;
 	if (!flags || (*flags & (O_CREAT | O_EXCL)) != O_CREAT || (G->options & SF_O_PAIR))
 		return;
 	const s64 n = sf_user_string(name, nr == NR_open ? call[1] : call[2], sizeof name);
@@ -79,7 +94,7 @@ int sf_segment_opens_again(u32 nr, u64 call[7], s64 ret)
 {
 	if (likely(!asked_first || ret != -EEXIST))
 		return 0;
-	*flags_of_open(nr, call) &= ~(u64)O_EXCL;
+	*flags_of_open(nr, call) &= ~exclusive(nr);
 	asked_first = 0;
 	me.made = 0; /* nothing has happened */
 	store(&G->slot[0].made, 0);
@@ -241,6 +256,12 @@ s64 sf_segments_anew(void)
 			return r;
 	}
 	return 0;
+}
+
+/* Leader, behind shmget(2): whether the segment is new. */
+int sf_segment_is_made(const u64 a[6])
+{
+	return sf_segment_made(a) || asked_first;
 }
 
 /* ---- System V, in a pair ---- */
