@@ -33,6 +33,7 @@ const GUESTS: &[&str] = &[
     "mremap.c",
     "brk.c",
     "mmap_shared_file.c",
+    "shared_no_rights.c",
     "mmap_private.c",
     "deep_stack.c",
     "jit_syscall.c",

@@ -316,8 +316,10 @@ impl Segment {
         let bytes = about.len();
         let whole = usize::try_from(bytes.next_multiple_of(PAGE)).map_err(io::Error::other)?;
         let owner = (about.uid(), about.gid());
+        // Who has the file open may map it whatever its mode says by now, and a copy is asked for its own.
+        let rights = about.mode() | 0o600;
         let copies = (0..asks.followers)
-            .map(|_| Shared::attachable(whole, owner, about.mode()))
+            .map(|_| Shared::attachable(whole, owner, rights))
             .collect::<io::Result<Vec<_>>>()?;
         fill(&file, bytes, &copies)?;
         Ok(Self {

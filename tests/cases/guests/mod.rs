@@ -374,6 +374,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "fork_drops.c",
         "shared_kill.c",
         "shm_not_exclusive.c",
+        "shared_no_rights.c",
         "sysv_by_key.c",
         "shared_self_signals.c",
         "shared_overflow.c",
