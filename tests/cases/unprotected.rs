@@ -123,7 +123,7 @@ impl Case {
         }
         let ran = run(&mut invocation, 2, &[])?;
         let said = String::from_utf8_lossy(&ran.stderr);
-        let told = ran.end() == "status 121" && said.contains("fix:   --unprotected=/");
+        let told = ran.end() == "status 121" && said.contains("fix:   --unprotected=");
         if told != self.refused || !self.refused && ran.end() != bare.end() {
             return Err(format!(
                 "without the flag: {}\n{}",
@@ -166,6 +166,11 @@ fn cases() -> Result<Vec<Case>, String> {
         .and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)))
         .map_err(|error| error.to_string())?;
     let script = script.display();
+    let closed = folder.join("closed");
+    fs::copy("/bin/echo", &closed)
+        .and_then(|_| fs::set_permissions(&closed, fs::Permissions::from_mode(0o111)))
+        .map_err(|error| error.to_string())?;
+    let closed = closed.display();
     let case = |name, script: &str, flag: &str, times| Case {
         name,
         script: script.to_owned(),
@@ -213,6 +218,16 @@ fn cases() -> Result<Vec<Case>, String> {
                 "with_other_rights",
                 "passwd -S; echo $?; passwd -S | wc -l",
                 "--unprotected=passwd",
+                2,
+            )
+        },
+        Case {
+            refused: true,
+            as_user: true,
+            ..case(
+                "that_cannot_be_read",
+                &format!("{closed} said; {closed} counted | wc -l"),
+                "--unprotected=closed",
                 2,
             )
         },

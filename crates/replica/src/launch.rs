@@ -147,7 +147,8 @@ pub(crate) fn launch(
         });
     }
     let stop = exec_stop(plan, &mut child).inspect_err(|_| child::end(pid))?;
-    let launched = step(Step::Exec, stop.leave_exec())
+    let launched = program(pid)
+        .and_then(|_| step(Step::Exec, stop.leave_exec()))
         .and_then(|stop| prepare(stop, group, group.fd(), mask, flips, plan.explain));
     launched.inspect_err(|_| child::end(pid))
 }
@@ -244,13 +245,26 @@ fn was_killed(pid: i32, error: &io::Error) -> bool {
 /// What is killed is gone by then, on a busy machine too.
 const DYING: Duration = Duration::from_secs(1);
 
+/// The file that a process executes. A process whose user may not read that file is one that the user may not look at (execve(2)).
+fn program(pid: i32) -> Result<std::fs::File, LaunchError> {
+    std::fs::File::open(format!("/proc/{pid}/exe")).map_err(|source| {
+        if source.kind() == io::ErrorKind::PermissionDenied && !procfs::is_privileged() {
+            LaunchError::Unreadable { source }
+        } else {
+            LaunchError::Step {
+                step: Step::Read,
+                source,
+            }
+        }
+    })
+}
+
 /// Whether a process executes something that can be protected.
 fn check_program(pid: i32) -> Result<(), LaunchError> {
     let mut elf = [0; 20];
     {
         use std::os::unix::fs::FileExt;
-        let exe = step(Step::Read, std::fs::File::open(format!("/proc/{pid}/exe")))?;
-        step(Step::Read, exe.read_exact_at(&mut elf, 0))?;
+        step(Step::Read, program(pid)?.read_exact_at(&mut elf, 0))?;
     }
     // e_ident[EI_CLASS] 2 is 64-bit; e_machine 62 is x86-64 (System V ABI, ELF header).
     let machine = u16::from_le_bytes([elf[18], elf[19]]);

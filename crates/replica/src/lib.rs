@@ -125,6 +125,11 @@ pub enum LaunchError {
         "programs with set-user-id or set-group-id need root to be protected, found mode {mode:o}"
     )]
     SetId { mode: u32 },
+    /// A program that nobody but root may look at.
+    #[error(
+        "programs that may be executed and not read need root to be protected, found no right to read this one's file"
+    )]
+    Unreadable { source: io::Error },
     /// The kernel places mappings where the agent and the log are.
     #[error(
         "addresses from {:#x} to {:#x} have to be free, found {what} at {at:#x} (the legacy layout of memory, personality(2))",
@@ -176,7 +181,10 @@ pub enum LaunchError {
 impl LaunchError {
     /// The same, of a child that has become another program.
     pub(crate) fn of_child(self, name: String) -> Self {
-        if !matches!(self, Self::SetId { .. } | Self::NotX86_64 { .. }) {
+        if !matches!(
+            self,
+            Self::SetId { .. } | Self::NotX86_64 { .. } | Self::Unreadable { .. }
+        ) {
             return self;
         }
         Self::Child {
@@ -316,6 +324,10 @@ impl Advise for LaunchError {
                 "it then runs bare: what it does is not compared",
             ),
             LaunchError::SetId { .. } => Remedy::new("run steadfast as root"),
+            LaunchError::Unreadable { .. } => Remedy::with_note(
+                "chmod +r FILE",
+                "or run steadfast as root: the kernel lets nobody else look at such a process",
+            ),
             LaunchError::Bug { .. } => {
                 Remedy::new("report this with the program and its arguments")
             }
