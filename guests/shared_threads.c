@@ -45,6 +45,12 @@ static void *works(void *p) {
     return NULL;
 }
 
+static void *pauses(void *p) {
+    for (;;)
+        pause();
+    return p;
+}
+
 /* Nobody posts this one: the time is over, and other threads go on meanwhile. */
 static void *in_vain(void *p) {
     struct timespec at;
@@ -171,5 +177,18 @@ int main(void) {
     sem_wait(&s->items);
     check("the owner has died", pthread_mutex_lock(&s->robust) == EOWNERDEAD);
     join(1);
+
+    fflush(stdout);
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        need("thread", pthread_create(&a, NULL, pauses, NULL) == 0);
+        s->turn = -1;
+        pthread_kill(a, SIGUSR2);
+        pthread_join(a, NULL);
+        _exit(0);
+    }
+    check("ended", waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR2);
+    check("by a signal to its thread", s->turn == -1);
     return done();
 }

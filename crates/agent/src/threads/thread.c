@@ -88,6 +88,7 @@ struct table {
 	u32 top;   /* entries ever used */
 	u32 made;  /* threads made */
 	u64 heard; /* the time at the last look, CLOCK_MONOTONIC in nanoseconds */
+	u64 fatal; /* a signal to one of them, by which the program ends */
 };
 #define T ((struct table *)SF_THREADS)
 
@@ -560,7 +561,8 @@ static s64 send(u32 nr, const u64 a[6], u64 uid)
 	if (t == sf_thread_now()) {
 		app.turn |= SF_TURN_SIGNAL;
 	} else if (app.action[s].handler == 0 && !(blocks(t) & BIT(s))) {
-		sf_die_agreed(me.regs, s);
+		T->fatal = s; /* behind this event: no replica has ended before all have the call's result */
+		app.turn |= SF_TURN_SIGNAL;
 	} else {
 		rouse(t, (int)s);
 	}
@@ -1298,6 +1300,8 @@ void sf_turn(struct sf_regs *r)
 {
 	struct look_thread l = { .waits = 1 };
 	struct sf_event e;
+	if (unlikely(app.threads && T->fatal))
+		sf_die_agreed(r, (u32)T->fatal);
 	if (app.turn & SF_TURN_LOOK) {
 		app.turn &= ~SF_TURN_LOOK;
 		sf_threads_look(r);
