@@ -553,6 +553,17 @@ static s64 make_or_open(struct sf_event *e, u32 nr, u64 call[7], int limited)
 	return r;
 }
 
+/* What has been done, and what the kernel is not to do. */
+INLINE void leave_out(u32 nr, u64 call[7])
+{
+	if (me.slot == 0 && !sf_alone())
+		bring_less(nr, call);
+	if (unlikely(app.done_of_call) && me.slot == 0)
+		leave_out_done(nr, call);
+	if (nr == NR_close_range)
+		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
+}
+
 /* Whether the leader may have to answer a call itself, or to name what it is about by other numbers. */
 INLINE int is_other_to_the_kernel(u32 nr)
 {
@@ -564,12 +575,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	s64 r;
-	if (me.slot == 0 && !sf_alone())
-		bring_less(nr, call);
-	if (unlikely(app.done_of_call) && me.slot == 0)
-		leave_out_done(nr, call);
-	if (nr == NR_close_range)
-		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
+	leave_out(nr, call);
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
 	if (unlikely(app.threads) && me.slot == 0)

@@ -130,6 +130,16 @@ static s64 give_socket(struct sf_held *h)
 	return 0;
 }
 
+/* One of a pair of sockets has an empty message; or the other end is half closed, and not gone (POLLHUP). */
+static int is_half_closed(u32 fd)
+{
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)fd, 1 /* POLLIN */, 0 };
+	return sys3(NR_poll, &p, 1, 0) > 0 && !(p.revents & 0x10);
+}
+
 /* 0, or why this descriptor cannot be handed on. */
 static s64 give_one(struct sf_held *h)
 {
@@ -172,8 +182,7 @@ static s64 give_one(struct sf_held *h)
 			return n;
 		break;
 	case F_DUPLEX:
-		/* Bytes, or an empty message; or the other end is half closed, and not gone (POLLHUP). */
-		if (sys3(NR_ioctl, fd, 0x541b, &waits) < 0 || waits || (sys3(NR_poll, &p, 1, 0) > 0 && !(p.revents & 0x10)))
+		if (sys3(NR_ioctl, fd, 0x541b, &waits) < 0 || waits || is_half_closed(fd))
 			return -EAGAIN;
 		h->type = word_of(fd, 1, SO_TYPE, &known);
 		h->place = st.ino;
