@@ -553,6 +553,19 @@ static s64 make_or_open(struct sf_event *e, u32 nr, u64 call[7], int limited)
 	return r;
 }
 
+/* Whether it is a signal that another process may be made again to hear. */
+INLINE int sends(u32 nr)
+{
+	switch (nr) {
+	case NR_kill:
+	case NR_tkill:
+	case NR_tgkill:
+	case NR_rt_sigqueueinfo:
+	case NR_rt_tgsigqueueinfo: return me.slot == 0 && !(G->options & SF_O_PAIR) && !sf_alone();
+	}
+	return 0;
+}
+
 /* What has been done, and what the kernel is not to do. */
 INLINE void leave_out(u32 nr, u64 call[7])
 {
@@ -627,6 +640,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		sf_room_after(nr, a, r);
 	if (nr == NR_futex && me.slot == 0)
 		return sf_parked_hear(a, r);
+	if (unlikely(sends(nr)))
+		return sf_number_sent(nr, a, call[1], r);
 	return sf_kernel_result(nr, a, r);
 }
 
@@ -713,11 +728,6 @@ static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
 	case SF_H_pidfd: return nr == NR_pidfd_send_signal && (s32)a[1] == 9;
 	}
 	return 0;
-}
-
-static int sends(const struct sf_call *c)
-{
-	return c->handler == SF_H_kill || c->handler == SF_H_tkill || c->handler == SF_H_tgkill || c->handler == SF_H_sigqueue;
 }
 
 static int is_own_thread(u64 tid)
@@ -986,8 +996,6 @@ static s64 leader_calls(struct sf_event *e, const struct sf_call *c, u32 nr, con
 		me.cut_short = 1;
 	if (unlikely(ret == SF_WOULD_WAIT))
 		return ret;
-	if (unlikely(sends(c)) && !(G->options & SF_O_PAIR) && !sf_alone() && !is_own_thread(a[0]))
-		ret = sf_number_sent(nr, a, ret);
 	if (unlikely(load(&G->end_inv)))
 		sf_take_back_end(); /* who comes back from his own SIGKILL was refused it */
 	return ret;

@@ -44,7 +44,7 @@ s32 sf_pidfd_names(u64 fd);
 
 /* number.c: processes of the tree whose leaders have other numbers by now */
 u64 sf_number_of(u64 pid);
-s64 sf_number_sent(u32 nr, const u64 a[6], s64 ret);
+s64 sf_number_sent(u32 nr, const u64 a[6], u64 to, s64 ret);
 
 /* ward.c: a child and its parent, of which one goes on under a new leader while the other lives */
 void sf_wards_look(void);

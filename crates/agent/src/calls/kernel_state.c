@@ -679,11 +679,12 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 	if (a[0] != before || !(me.renumbered || load(&G->renumbered)))
 		return;
 	switch (nr) {
-	case NR_setpgid: /* of children, which are proxies by now, as wait4(2) */
+	case NR_setpgid: /* of children, which are proxies by now, as wait4(2) and what waits by a pidfd */
 		if (me.renumbered)
 			own_number_in(&a[1]);
 		/* fallthrough */
 	case NR_wait4:
+	case NR_pidfd_open:
 		if (me.renumbered)
 			own_number_in(&a[0]);
 		break;
@@ -693,7 +694,6 @@ void sf_kernel_translate(u32 nr, u64 call[7])
 		number_in(&a[1]);
 		break;
 	case NR_kill:
-	case NR_pidfd_open:
 	case NR_tkill:
 	case NR_rt_sigqueueinfo:
 	case NR_getpgid:

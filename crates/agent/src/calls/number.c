@@ -44,16 +44,20 @@ static int is_dying(u64 pid)
 	return dies;
 }
 
-/* A call has sent a signal to another process than this one, and ended with `ret`. */
-s64 sf_number_sent(u32 nr, const u64 a[6], s64 ret)
+INLINE int is_own_number(u64 pid)
+{
+	return (u32)pid == G->leader_pid || (app.threads && sf_thread_names(pid));
+}
+
+/* A call has sent a signal, perhaps to another process than this one, by the number in `to`, and ended with `ret`. */
+s64 sf_number_sent(u32 nr, const u64 a[6], u64 to, s64 ret)
 {
 	const int to_a_thread = nr == NR_tgkill || nr == NR_rt_tgsigqueueinfo;
 	const u64 signal = a[to_a_thread ? 2 : 1];
 	struct sf_siginfo i = { .code = nr == NR_kill ? SI_USER : SI_TKILL };
 	u64 value = 0;
-	if ((ret && ret != -ESRCH) || signal > SF_SIGNALS || signal == SIGKILL || (s32)a[0] <= 1)
-		return ret;
-	if (!ret && (!signal || !is_dying(sf_number_of(sf_ward_reaches(a[0], signal)))))
+	if ((ret && ret != -ESRCH) || signal > SF_SIGNALS || signal == SIGKILL || (s32)a[0] <= 1 || is_own_number(a[0]) ||
+	    (to_a_thread && a[0] != a[1]) || (!ret && !signal) || !is_dying(to))
 		return ret;
 	if (nr == NR_rt_sigqueueinfo || nr == NR_rt_tgsigqueueinfo) {
 		memcpy(&i, (const void *)a[to_a_thread ? 3 : 2], sizeof i); /* the kernel has read it */

@@ -80,6 +80,19 @@ NORETURN static void end_as(u32 status)
 		raw4(NR_exit_group, signal ? 128 + signal : status >> 8, 0, 0, 0);
 }
 
+/* 0: there is no such process any more. */
+static int passes_on(s32 leader, s64 signal, struct sf_siginfo *i)
+{
+	if (i->code != -1 /* SI_QUEUE */ || (u32)i->err >> 16 != FORWARDED >> 16) {
+		i->err = FORWARDED | (i->code & 0xffff);
+		i->code = -1;
+	}
+	s64 r = raw4(NR_rt_sigqueueinfo, (u64)leader, (u64)signal, (u64)i, 0);
+	if (r == -EPERM)
+		r = raw4(NR_kill, (u64)leader, (u64)signal, 0, 0);
+	return r != -ESRCH;
+}
+
 /* Holds nothing but its number: passes on what is sent to it, and ends as the launcher says. One of another number is not
  * meant by what is sent to it, and is in the child's process group, since its parent may wait for that. */
 NORETURN static void be_proxy(struct sf_ward *w)
@@ -99,20 +112,14 @@ NORETURN static void be_proxy(struct sf_ward *w)
 			end_as(w->status);
 		if (raw4(NR_kill, (u64)sf_boot.launcher_pid, 0, 0, 0) == -ESRCH)
 			end_as(SIGKILL);
-		s32 leader = w->leader;
-		if (!leader && is_meant) { /* signals wait for the one that is being made */
-			raw4(NR_nanosleep, (u64)soon, 0, 0, 0);
+		const s32 leader = w->leader;
+		const int leads = leader > 1 && w->leader_inv == ~(u32)leader;
+		if (is_meant && (!leads || (s > 0 && !passes_on(leader, s, &i)))) {
+			raw4(NR_nanosleep, (u64)soon, 0, 0, 0); /* for the one that is being made */
 			continue;
 		}
-		s = raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8);
-		if (s <= 0 || leader <= 1 || w->leader_inv != ~(u32)leader || !is_meant)
-			continue;
-		if (i.code != -1 /* SI_QUEUE */ || (u32)i.err >> 16 != FORWARDED >> 16) {
-			i.err = FORWARDED | (i.code & 0xffff);
-			i.code = -1;
-		}
-		if (raw4(NR_rt_sigqueueinfo, (u64)leader, (u64)s, (u64)&i, 0) == -EPERM)
-			raw4(NR_kill, (u64)leader, (u64)s, 0, 0);
+		/* Who leads may be another one behind it. */
+		s = s > 0 ? 0 : raw4(NR_rt_sigtimedwait, (u64)&all, (u64)&i, (u64)look, 8);
 	}
 }
 
@@ -335,6 +342,7 @@ int sf_ward_peeks(u32 nr, const u64 own_args[6], u64 look[6])
 	if (nr == NR_waitid) {
 		memcpy(look, a, 6 * sizeof *look);
 		look[3] |= WNOWAIT;
+		look[4] = 0; /* what it has used is told once */
 	} else if (a[2] & (WEXITED | WNOWAIT) || a[2] >> 32 || pid == -2147483647 - 1) {
 		return 0; /* it is an error */
 	} else {

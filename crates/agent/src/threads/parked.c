@@ -167,6 +167,12 @@ static struct parked *entry_parked(u32 index, u64 *word, struct parked *copy)
 	return NULL;
 }
 
+/* Whether the process of an entry goes on, under a leader that is yet to be made too. */
+static int goes_on(const struct parked *copy)
+{
+	return sf_is_alive(copy->pid) || sf_rpc(SF_RPC_LIVES, (u32)copy->owner, 0, 0, 0, 0) == 1;
+}
+
 /* An entry that nobody has. If there is none: one of a process that has ended. */
 static struct parked *take_entry(u64 *word)
 {
@@ -178,8 +184,9 @@ static struct parked *take_entry(u64 *word)
 	}
 	for (u32 i = 0; i < SF_PARKED_MAX; i++) {
 		const u64 w = *word = load(&L->at[i].word);
-		const u32 pid = STATE(w) == TAKEN ? WRITER(w) : look_parked(&L->at[i], &copy) == w ? copy.pid : 0;
-		if (STATE(w) != FREE && pid && !sf_is_alive(pid) && becomes(&L->at[i], word, TAKEN))
+		const int is_left = STATE(w) == TAKEN ? WRITER(w) && !sf_is_alive(WRITER(w))
+						      : look_parked(&L->at[i], &copy) == w && copy.pid && !goes_on(&copy);
+		if (STATE(w) != FREE && is_left && becomes(&L->at[i], word, TAKEN))
 			return &L->at[i];
 	}
 	return NULL;
@@ -187,13 +194,20 @@ static struct parked *take_entry(u64 *word)
 
 /* ---- who waits ---- */
 
+static u32 grants(u64 key, u32 n, u32 bitset);
+
 /* Whether a wake has counted the running thread: that is used up. `again`: it is parked, and waits for what it waited for. */
 int sf_parked_takes(u64 key, int again)
 {
 	struct parked copy;
 	u64 w;
 	struct parked *p = entry_parked(app.current, &w, &copy);
-	return p && STATE(w) == GRANTED && becomes(p, &w, FREE) && (again || copy.key == key);
+	if (!p || STATE(w) != GRANTED || !becomes(p, &w, FREE))
+		return 0;
+	if (again || copy.key == key)
+		return 1;
+	grants(copy.key, 1, ~0u); /* a handler has ended that wait: another thread's */
+	return 0;
 }
 
 int sf_parked_granted(u32 index)
@@ -265,7 +279,7 @@ static struct parked *oldest(u64 key, u32 bitset, u64 *word)
 	for (u32 i = 0; i < SF_PARKED_MAX; i++) {
 		const u64 w = look_parked(&L->at[i], &copy);
 		if (!w || STATE(w) != PARKED || copy.key != key || !(copy.bitset & bitset) || (best && copy.order > order) ||
-		    !sf_is_alive(copy.pid))
+		    !goes_on(&copy))
 			continue;
 		best = &L->at[i];
 		order = copy.order;

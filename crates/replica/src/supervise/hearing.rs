@@ -161,6 +161,8 @@ struct Account {
     last: Option<u64>,
     /// Signals that it had yet to take.
     pending: u64,
+    /// Tells it from who has its number later, as a proxy.
+    began: Option<u64>,
 }
 
 /// `wchar` of /proc/PID/io (proc_pid_io(5)).
@@ -186,6 +188,7 @@ impl Accounts {
                     base,
                     last: None,
                     pending: 0,
+                    began: procfs::start_time(pid),
                 })
             });
         let mut all = self.0.lock().expect("no panic under it");
@@ -203,7 +206,10 @@ impl Accounts {
     pub(super) fn look(&self, pid: i32) {
         if let Some(account) = self.0.lock().expect("no panic under it").get_mut(&pid) {
             account.last = bytes_written(&mut account.file).or(account.last);
-            account.pending |= procfs::pending(pid);
+            let pending = procfs::pending(pid);
+            if procfs::start_time(pid) == account.began {
+                account.pending |= pending;
+            }
         }
     }
 

@@ -1210,7 +1210,17 @@ impl Supervisor<'_> {
             return true;
         }
         let mut list: Vec<u8> = Vec::new();
-        for set in of_kind("anon_inode:[eventpoll]") {
+        // One that another process has as well, by fork, may watch that one's signals.
+        let others = self.hearing.tree.others(self.hearing.post());
+        let has = |crew: &Vec<i32>, set: u32| {
+            let number = set.cast_signed();
+            let other = crew.first().copied().filter(|other| *other > 1);
+            other.is_some_and(|other| {
+                descriptor::is_one_file((leader, number), (other, number)).unwrap_or(false)
+            })
+        };
+        let sets = of_kind("anon_inode:[eventpoll]").into_iter();
+        for set in sets.filter(|set| !others.iter().any(|crew| has(crew, *set))) {
             let polled = descriptor::polled(leader, set).unwrap_or_default();
             for one in polled.iter().filter(|one| signals.contains(&one.fd)) {
                 list.extend(

@@ -154,10 +154,15 @@ impl Ward {
         self.adopted.load(Ordering::SeqCst)
     }
 
-    /// Whether its parent has yet to be told of its end.
-    pub(crate) fn waits(&self) -> bool {
+    /// Another child has the entry once this one is let go.
+    fn is_its_entry(&self) -> bool {
         let its = self.group.meant(of!(self, pid), of!(self, pid_inv));
         its == Some(self.pid.cast_unsigned())
+    }
+
+    /// Whether its parent has yet to be told of its end.
+    pub(crate) fn waits(&self) -> bool {
+        self.is_its_entry()
             && matches!(
                 self.state(),
                 ward::KEPT | ward::PROXY | ward::ADOPT | ward::ADOPTED
@@ -254,7 +259,7 @@ impl Ward {
 
     /// This leader has ended; its parent may reap it.
     pub(crate) fn was_looked_at(&self, leader: i32) {
-        if leader == self.pid {
+        if leader == self.pid && self.is_its_entry() {
             self.group.set32(of!(self, looked), 1);
         }
     }
