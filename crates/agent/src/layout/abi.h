@@ -453,7 +453,7 @@ enum sf_rpc {
 	SF_RPC_OTHERS = 20, /* whether another process of the tree has inode a1 of device a0 as a view: 0, 1, or
 	                    * SF_OTHERS_IN_TURNS: several of them, which take turns */
 	SF_RPC_NAMED = 21, /* the process that leads the one of the tree which the program knows as a0; 0: none, or the same */
-	SF_RPC_LATE = 22, /* signal a1, of code a2 and value a3, came to process a0 when its leader was dead: 1, if it is made
+	SF_RPC_LATE = 22, /* signal a1, of code a2 and value a3, or 0, came to process a0 when its leader was dead: 1, if it is made
 	                   * again, and hears of it then */
 	SF_RPC_PARENT = 23, /* the number of the parent that has made this process, if its leader was killed and is made again; or 0 */
 	SF_RPC_LIVES = 24, /* whether a process of the tree has number a0: 0, 1 */

@@ -13,6 +13,9 @@
 
 #define SEEK_CUR 1
 #define O_APPEND 02000u
+#define F_GET_SEALS 1034
+#define F_SEAL_SHRINK 2u
+#define F_SEAL_GROW 4u
 #define S_IFMT 0170000u
 #define S_IFREG 0100000u
 
@@ -58,6 +61,14 @@ static u64 went_to(u32 nr, const u64 a[6], u64 bytes)
 	return at_a_place(nr) ? a[3] : (u64)sys3(NR_lseek, fd, 0, SEEK_CUR) - bytes;
 }
 
+/* Each process that opens a shared memory object may set the length that it has; and seals forbid another one (fcntl(2)). */
+static int keeps_the_file(u64 fd, u64 length, u64 wanted)
+{
+	const s64 seals = sys2(NR_fcntl, fd, F_GET_SEALS);
+	const u32 forbids = wanted < length ? F_SEAL_SHRINK : F_SEAL_GROW;
+	return wanted == length || (seals >= 0 && ((u32)seals & forbids));
+}
+
 /* Leader: makes a call that changes such a file. 0: it is none. */
 int sf_written_makes(const struct sf_event *e, u32 nr, const u64 a[6], s64 *ret)
 {
@@ -78,7 +89,7 @@ int sf_written_makes(const struct sf_event *e, u32 nr, const u64 a[6], s64 *ret)
 		none.ino = f.ino;
 		none.names = names;
 	}
-	if (!is || (nr == NR_ftruncate && st[6] == a[1])) /* each process that opens a shared memory object may set its length */
+	if (!is || (nr == NR_ftruncate && keeps_the_file((u64)fd, st[6], a[1])))
 		return 0;
 	if (is < 0 || !is_plain_write(nr))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_FILE, 0, me.regs);

@@ -170,7 +170,7 @@ static struct parked *entry_parked(u32 index, u64 *word, struct parked *copy)
 /* Whether the process of an entry goes on, under a leader that is yet to be made too. */
 static int goes_on(const struct parked *copy)
 {
-	return sf_is_alive(copy->pid) || sf_rpc(SF_RPC_LIVES, (u32)copy->owner, 0, 0, 0, 0) == 1;
+	return sf_is_alive(copy->pid) || (!sf_alone() && sf_rpc(SF_RPC_LATE, (u32)copy->owner, 0, 0, 0, 0) == 1);
 }
 
 /* An entry that nobody has. If there is none: one of a process that has ended. */
