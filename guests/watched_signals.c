@@ -45,6 +45,7 @@ int main(void) {
         left -= access("go", F_OK) == 0;
     }
     check("each is answered", !lost);
+    check("a thread that it has not", syscall(SYS_tgkill, child, child + 1, SIGUSR1) == -1 && errno == ESRCH);
     check("the child", kill(child, SIGTERM) == 0 && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGTERM);
     return done();
 }

@@ -5,9 +5,14 @@
  *   a signal to a leader that is dead, and is to be made again ──► the launcher ──► the new leader
  *
  * The launcher is asked about the first once there is such a number in the tree, and about the second when the kernel knows
- * no such process, or one that has ended.
+ * no such process, or one that is dying.
  *
- * Not covered: a process group that such a leader leads, and the number of the sender that a signal tells.
+ * Invariants
+ *  1. Leaders alone ask: followers take the answer of the call from the log.
+ *  2. A signal to whoever is no process of the tree, or will not be made again, has the kernel's answer.
+ *
+ * Not covered: a process group that such a leader leads, the number of the sender that a signal tells, descriptors of processes
+ * (pidfd.c), and a signal that the leader is taking in the moment of its death.
  * See kill(2), pidfd_open(2); docs/concepts/replication.md, "Children".
  */
 #include "agent.h"

@@ -6,7 +6,10 @@
  *   agreed on ──► the baton was given, as before any call that may wait ──► the leader takes it again, and writes
  *     ──► the result has its ticket, and where the bytes went ──► followers wait for their turn, and store the same bytes
  *
- * Not covered: calls that change it in another way (ftruncate to another length, sendfile, splice): refused.
+ * Invariant: a copy holds what its leader's file holds whenever its index has its turn.
+ *
+ * Not covered: calls that change it in another way (ftruncate to another length, sendfile, splice): refused. A write that meets the
+ * first mapping of the file, or is of a process that may not attach the copies any more: found as a difference.
  */
 #include "agent.h"
 #include <asm/errno.h>
