@@ -22,9 +22,8 @@
 //! make build, examples in comments, build of host's tests ────────────┘   compiled at the lowest priority
 //! ```
 //!
-//! A case that fails is run once more at the end, alone. If it passes then, it is counted as passed and named as flaky with what it
-//! said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY` of them are a
-//! failure. What failed is told again below the table, where a reader of the last lines finds it.
+//! A case that fails is a failure. It is run once more at the end, alone, only to say whether it needs company to fail.
+//! What failed is told again below the table, where a reader of the last lines finds it.
 //!
 //! Invariants
 //!  1. Every part runs, whatever the parts before it said, except where there is nothing to run.
@@ -55,8 +54,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// A first build of everything, dependencies included, beside others.
 const BUILD_LIMIT: Duration = Duration::from_secs(1500);
 
-/// Cases that may fail once and pass alone, in the whole suite. More than these are not run again either: it would explain nothing.
-const FLAKY: usize = 1;
+/// So many failed cases are run again, alone. Where there are more, one cause is likely, and it would explain nothing.
+const AGAIN_MAX: usize = 3;
 /// Lines that are told again of one failure.
 const TOLD: usize = 12;
 /// The slowest cases that are told.
@@ -128,7 +127,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     });
     let failures = outcomes.iter().flat_map(|outcome| &outcome.failures);
     let cases = failures.filter(|failure| failure.program.is_some());
-    if cases.count() <= FLAKY {
+    if cases.count() <= AGAIN_MAX {
         for outcome in &mut outcomes {
             outcome.again(&mut io::stdout());
         }
@@ -441,7 +440,7 @@ fn summary(outcomes: &[Outcome]) -> ExitCode {
     slowest(outcomes);
     for failure in outcomes.iter().flat_map(|outcome| &outcome.failures) {
         let word = if failure.passed_alone {
-            "flaky, passed alone"
+            "failed, passed alone"
         } else {
             "failed"
         };
