@@ -511,6 +511,7 @@ static void sleep_as_snapshot(u32 slot)
 				me.parent = (s32)sys0(NR_getppid);
 				G->slot[as].next = me.next;
 				G->slot[as].verdict_seq = 0;
+				G->slot[as].cmd_ack = G->slot[as].cmd_seq; /* an earlier re-run was told to end */
 				sf_arm();
 				sf_shared_undo();
 				if (!still_agreed())
@@ -539,6 +540,7 @@ void sf_snapshot(void)
 		sf_wake(slot);
 		while (sys4(NR_wait4, old, 0, 0x80000000u /* __WCLONE: no exit signal */, 0) == -EINTR)
 			; /* a signal of the program's, where a leader has left it */
+		store(&its->cmd_ack, its->cmd_seq); /* one that had ended before has not heard it, and the next one is not meant */
 	}
 	u64 base = me.base;
 	me.base = me.next;

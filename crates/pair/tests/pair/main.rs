@@ -25,6 +25,7 @@ mod moments;
 mod names;
 mod postgres;
 mod processor;
+mod rerun;
 mod rights;
 mod scrub;
 mod servers;

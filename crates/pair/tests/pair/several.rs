@@ -54,7 +54,14 @@ pub(crate) fn left_alone_at(
     a
 }
 
-fn joins(a: &Told, site: &Site, door: &str, said: &[String; 4], dir: &Path, n: usize) -> Told {
+pub(crate) fn joins(
+    a: &Told,
+    site: &Site,
+    door: &str,
+    said: &[String; 4],
+    dir: &Path,
+    n: usize,
+) -> Told {
     let to = flags(said, &["--peer", door]);
     let c = Told::start(site, "join", &to, dir, &format!("c{n}"));
     a.wait_for_n("the other site is back", n);

@@ -1,0 +1,214 @@
+//! Errors of processor and memory after a join, one after the other: what re-runs put right in a pair that began together they put
+//! right in one that was joined, also with a child beside the first process.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::join::{Told, flags};
+use crate::several::{alike, joins, left_alone};
+use crate::sites::*;
+use crate::tree::program;
+
+const LINES: usize = 4000;
+
+struct Case {
+    dir: PathBuf,
+    site: Site,
+    right: Vec<String>,
+    at: usize,
+}
+
+impl Case {
+    fn new(name: &str, more: &[&str]) -> Self {
+        let dir = seed(name);
+        let data = dir.join("data");
+        fs::create_dir(&data).expect("a directory");
+        let parted = built(&dir, "parted").display().to_string();
+        let command = [&[parted.as_str()], more].concat();
+        let command = command.into_iter().map(String::from).collect();
+        let mut bare = Command::new(dir.join("parted"));
+        let right = answers(bare.args(more), &["?"; LINES]);
+        let site = Site {
+            command,
+            ..sqlite_site(&data)
+        };
+        Self {
+            dir,
+            site,
+            right,
+            at: 0,
+        }
+    }
+
+    fn asks(&mut self, site: &mut Told) {
+        let line = site.ask("?");
+        assert_eq!(
+            line,
+            self.right[self.at],
+            "{}: {}",
+            self.dir.display(),
+            site.said()
+        );
+        self.at += 1;
+    }
+
+    /// One at least, and until it says what was found.
+    fn asks_until(&mut self, site: &mut Told, found: &str, times: usize) {
+        let began = Instant::now();
+        self.asks(site);
+        while site.said().matches(found).count() < times {
+            assert!(began.elapsed() < LIMIT, "{found}: {}", site.said());
+            std::thread::sleep(Duration::from_millis(10));
+            self.asks(site);
+        }
+    }
+
+    /// Two sites that began together, or one of which has joined the other.
+    fn pair(&self, how: &str, witness: &Witness) -> [Told; 2] {
+        let said = witness.flags(2000);
+        if how == "joined" {
+            let hosts = ["127.0.0.1"; 2];
+            let (a, door) = left_alone(&alike(&self.site), hosts, &said, &witness.0);
+            let c = joins(&a, &self.site, &door, &said, &witness.0, 1);
+            return [a, c];
+        }
+        let address = format!("127.0.0.1:{}", free_port());
+        let start = |side, flag| {
+            let to = flags(&said, &[flag, &address]);
+            Told::start(&self.site, side, &to, &witness.0, side)
+        };
+        let b = start("secondary", "--listen");
+        [start("primary", "--peer"), b]
+    }
+}
+
+/// Of its memory the program says where each table is.
+fn tables(site: &mut Told) -> [u64; 3] {
+    let line = site.ask("where");
+    let all: Vec<u64> = line
+        .split(' ')
+        .map(|word| u64::from_str_radix(word, 16).expect("an address"))
+        .collect();
+    all.try_into().expect("three of them")
+}
+
+fn strike(pid: u32, at: u64) {
+    let path = format!("/proc/{pid}/mem");
+    let memory = fs::File::options().read(true).write(true).open(path);
+    let memory = memory.expect("it is there");
+    let mut byte = [0];
+    memory.read_exact_at(&mut byte, at).expect("its memory");
+    memory.write_all_at(&[byte[0] ^ 8], at).expect("its memory");
+}
+
+/// The child that the program knows: its snapshots end without a signal.
+fn child_of(first: u32) -> u32 {
+    let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
+    let children = children.expect("it is there");
+    let tells = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        fields.split(' ').nth(35) == Some("17")
+    };
+    let mut pids = children
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("a number"));
+    pids.find(tells).expect("it has a child")
+}
+
+fn first_of(site: &Child) -> u32 {
+    program(site)[0]
+}
+
+#[test]
+fn the_first_process_of_several_is_put_right_after_a_join_as_before_one() {
+    side_by_side(&["together"], |how| {
+        let name = format!("rerun-{how}");
+        let mut case = Case::new(&name, &["a child"]);
+        let witness = Witness::new(&name);
+        let [mut a, mut other] = case.pair(how, &witness);
+        let [mine, _, unread] = tables(&mut a);
+        for _ in 0..3 {
+            case.asks(&mut a);
+        }
+        for (times, at) in [(1, mine + 800), (2, unread + 8000)] {
+            for name in ['A', 'B'] {
+                let struck = if name == 'A' { &a } else { &other };
+                strike(first_of(&struck.child), at);
+                let line = format!("processor or memory of {name} at event");
+                case.asks_until(&mut a, &line, times);
+                other.wait_for_n(&line, times);
+            }
+        }
+        for site in [&a, &other] {
+            let said = site.said();
+            assert_eq!(said.matches("processor or memory").count(), 4, "{said}");
+            assert!(!said.contains("disk of"), "{said}");
+        }
+        // What was put right twice on the other site goes on there.
+        a.kill();
+        other.wait_for("this site goes on alone");
+        let last = case.right[case.at - 1].clone();
+        let mut line = other.ask("?");
+        while line == last {
+            line = other.line();
+        }
+        assert_eq!(line, case.right[case.at]);
+        let (status, told) = other.end();
+        assert_eq!(status, Some(0), "{told}");
+        fs::remove_dir_all(&case.dir).expect("clean");
+    });
+}
+
+#[test]
+fn silent_without_a_fault() {
+    let all = [
+        ("together", "threads"),
+        ("joined", "threads"),
+        ("joined", "a child"),
+    ];
+    side_by_side(&all, |(how, beside)| {
+        let name = format!("rerun-silent-{how}-{}", beside.replace(' ', "-"));
+        let mut case = Case::new(&name, &[beside]);
+        let witness = Witness::new(&name);
+        let [mut a, other] = case.pair(how, &witness);
+        for n in 0..600 {
+            case.asks(&mut a);
+            if n % 3 == 0 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        for site in [a, other] {
+            let (status, told) = site.end();
+            assert_eq!(status, Some(0), "{how} {beside}: {told}");
+        }
+        fs::remove_dir_all(&case.dir).expect("clean");
+    });
+}
+
+/// As in a pair that began together.
+#[test]
+fn a_child_that_errs_stops_both_after_a_join_before_anything_wrong_leaves() {
+    side_by_side(&["together", "joined"], |how| {
+        let name = format!("rerun-child-{how}");
+        let mut case = Case::new(&name, &["a child"]);
+        let witness = Witness::new(&name);
+        let [mut a, other] = case.pair(how, &witness);
+        let [_, others, _] = tables(&mut a);
+        for _ in 0..3 {
+            case.asks(&mut a);
+        }
+        strike(child_of(first_of(&other.child)), others + 800);
+        assert_eq!(a.ask("?"), "");
+        let ends = [a.end(), other.end()];
+        for (status, told) in &ends {
+            assert_eq!(*status, Some(122), "{told}");
+        }
+        let why = "only the first process has re-runs";
+        assert!(ends.iter().any(|(_, told)| told.contains(why)), "{ends:?}");
+        fs::remove_dir_all(&case.dir).expect("clean");
+    });
+}
