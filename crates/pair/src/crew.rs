@@ -13,7 +13,7 @@
 //!  1. Frames of one strand are taken in the order in which they came.
 //!  2. A process that fails ends the program: nothing of it goes on without one of its parts.
 //!
-//! Not covered: re-runs with more than one process (docs/concepts/pair.md).
+//! Not covered: re-runs of processes beside the first one (docs/reference/limits-pair.md).
 
 mod kin;
 mod lives;

@@ -224,7 +224,7 @@ impl Greeter {
             is_one: self.crew.others() == 0,
             stands: false,
         };
-        let runs = Runs::of(&self.site, !now().is_one)?;
+        let runs = Runs::of(&self.site)?;
         let mut handed = Handed::default();
         // The program runs, and the thread that decides has its own rounds.
         let mut round = || Ok(());

@@ -225,8 +225,6 @@ pub(crate) struct Runs {
     pub(crate) strand: u64,
     pub(crate) program: PathBuf,
     digest: String,
-    /// It has more than one process.
-    pub(crate) several: bool,
     /// What a program that it becomes, or starts, finds as AT_RANDOM.
     pub(crate) random: [u8; 16],
 }
@@ -243,7 +241,7 @@ pub(crate) fn is_there(first: &Site) -> Result<(), PairError> {
 }
 
 impl Runs {
-    pub(crate) fn of(site: &Site, several: bool) -> Result<Self, PairError> {
+    pub(crate) fn of(site: &Site) -> Result<Self, PairError> {
         let unreadable = |source| PairError::Kernel {
             part: "the file of the program that runs",
             source,
@@ -256,7 +254,6 @@ impl Runs {
             strand,
             program,
             digest,
-            several,
             random: site.random(),
         })
     }

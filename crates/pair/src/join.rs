@@ -62,9 +62,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let (ledger, runs, mappings) = greeted?;
     if runs.strand != 0 {
         prepared.plan.path = runs.program;
-    }
-    if runs.strand != 0 || runs.several {
-        // Memory checks and snapshots are the first program's, while it is one process.
+        // Memory checks and snapshots are the first program's.
         prepared.plan.on_mismatch = OnMismatch::Stop;
     }
     let start = prepare::start(&prepared, Part::Secondary, runs.random, Some(runs.strand));
@@ -229,10 +227,6 @@ fn become_secondary(
         .chain(kin.iter().map(|its| its.pid()))
         .collect();
     objects.tell(site, &pids).map_err(cannot)?;
-    if !others.all.is_empty() {
-        // They may have come to be since it was told which program runs.
-        site.drop_snapshots();
-    }
     let mut files = Files::new(ledger, prepared.data.clone());
     take_descriptors(&mut files, 0, descriptors)?;
     let mut spent = Vec::from(

@@ -722,11 +722,11 @@ impl Leading<'_> {
         let handed = candidate.hand_on(&survivor, kin, &mut round);
         // Until it has gone on: the other site counts from here on.
         let going = Going::new(self.side, handed.as_ref().ok().map(|(link, _)| link));
-        if handed.is_ok() && kin.len() == 1 {
+        if handed.is_ok() {
             self.site.keep_snapshots();
-        }
-        if handed.is_ok() && kin.len() > 1 {
-            self.site.has_others();
+            if kin.len() > 1 {
+                self.site.has_others();
+            }
         }
         self.pair_up(handed.is_ok())?;
         self.crew.go_on_anew(handed.is_ok())?;

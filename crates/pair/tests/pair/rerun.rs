@@ -125,7 +125,7 @@ fn first_of(site: &Child) -> u32 {
 
 #[test]
 fn the_first_process_of_several_is_put_right_after_a_join_as_before_one() {
-    side_by_side(&["together"], |how| {
+    side_by_side(&["together", "joined"], |how| {
         let name = format!("rerun-{how}");
         let mut case = Case::new(&name, &["a child"]);
         let witness = Witness::new(&name);
