@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int every, once, tokens, watches = -1, set;
+static int every, once, tokens, watches = -1, copy, set;
 
 static int waits(int fd, int ms) {
   struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -82,6 +83,7 @@ int main(int argc, char **argv) {
     inotify_add_watch(watches, "/dev", IN_CREATE);
     inotify_rm_watch(watches, 1);
     inotify_add_watch(watches, ".", IN_CREATE);
+    copy = dup(watches);
   }
   const int all[] = {every, once, tokens, watches};
   for (uint32_t i = 0; i < 4; i++)
@@ -105,6 +107,10 @@ int main(int argc, char **argv) {
       heard();
     else if (!strcmp(line, "ready"))
       ready();
+    else if (!strncmp(line, "watch ", 6))
+      printf("watch %d\n", inotify_add_watch(copy, line + 6, IN_CREATE));
+    else if (!strncmp(line, "unwatch ", 8))
+      printf("unwatch %d\n", inotify_rm_watch(watches, atoi(line + 8)));
     else if (!strncmp(line, "make ", 5))
       printf("%s %d\n", line, close(open(line + 5, O_CREAT | O_WRONLY, 0600)));
     else

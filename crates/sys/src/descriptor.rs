@@ -79,6 +79,80 @@ pub fn polled(pid: i32, set: u32) -> io::Result<Vec<Polled>> {
     Ok(text.lines().filter_map(polled_in).collect())
 }
 
+/// What an instance of inotify watches: an inode, by a handle of its file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watch {
+    pub number: i32,
+    pub inode: u64,
+    /// Major and minor number of the device.
+    pub device: (u32, u32),
+    pub mask: u32,
+    kind: i32,
+    handle: Vec<u8>,
+}
+
+/// `inotify wd:2 ino:9e7e sdev:800013 mask:800afce ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:7e9e0000640d1b6d`, all of it
+/// hexadecimal.
+fn watch_in(line: &str) -> Option<Watch> {
+    let words = line.strip_prefix("inotify ")?.split_ascii_whitespace();
+    let fields: std::collections::HashMap<_, _> =
+        words.filter_map(|word| word.split_once(':')).collect();
+    let number = |name| u32::from_str_radix(fields.get(name)?, 16).ok();
+    let device = number("sdev")?;
+    let text = fields.get("f_handle").copied().unwrap_or_default();
+    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    Some(Watch {
+        number: number("wd")?.cast_signed(),
+        inode: u64::from_str_radix(fields.get("ino")?, 16).ok()?,
+        device: (device >> 20, device & 0xf_ffff),
+        mask: number("mask")?,
+        kind: number("fhandle-type").unwrap_or(0).cast_signed(),
+        handle: (0..text.len()).step_by(2).map_while(byte).collect(),
+    })
+}
+
+/// What a descriptor of inotify(7) watches, by the numbers of the watches (proc_pid_fdinfo(5)).
+///
+/// # Errors
+/// When the process does not have it.
+pub fn watches(pid: i32, fd: i32) -> io::Result<Vec<Watch>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
+    let mut all: Vec<Watch> = text.lines().filter_map(watch_in).collect();
+    all.sort_by_key(|watch| watch.number);
+    Ok(all)
+}
+
+impl Watch {
+    /// What is watched, found by way of a file or directory of the same file system.
+    ///
+    /// # Errors
+    /// As open_by_handle_at(2): CAP_DAC_READ_SEARCH, and a file system that has handles.
+    pub fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        // struct file_handle: how many bytes, their kind, and the bytes.
+        let bytes = u32::try_from(self.handle.len()).map_err(io::Error::other)?;
+        let mut handle = [&bytes.to_ne_bytes()[..], &self.kind.to_ne_bytes()].concat();
+        handle.extend_from_slice(&self.handle);
+        let words: Vec<u64> = handle
+            .chunks(8)
+            .map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            })
+            .collect();
+        let flags = libc::O_PATH | libc::O_CLOEXEC;
+        // SAFETY: the handle is as long as it says, aligned, and read alone.
+        checked(unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                mount.as_raw_fd(),
+                words.as_ptr(),
+                flags,
+            )
+        })
+    }
+}
+
 /// Descriptors of a process that are objects of this kind, as procfs names them: `anon_inode:[eventpoll]`.
 ///
 /// # Errors
@@ -277,5 +351,18 @@ mod tests {
         };
         assert_eq!(polled_in(line), Some(polled));
         assert_eq!(polled_in("flags:\t02000002"), None);
+    }
+
+    #[test]
+    fn what_is_watched_is_read_as_the_kernel_writes_it() {
+        let line = "inotify wd:1f ino:9e7e sdev:800013 mask:800afce ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:7e9e0000640d1b6d";
+        let watch = watch_in(line).expect("a watch");
+        assert_eq!(
+            (watch.number, watch.inode, watch.mask),
+            (31, 0x9e7e, 0x0800_afce)
+        );
+        assert_eq!((watch.device, watch.kind), ((8, 19), 1));
+        assert_eq!(watch.handle, [0x7e, 0x9e, 0, 0, 0x64, 0x0d, 0x1b, 0x6d]);
+        assert_eq!(watch_in("pos:\t0"), None);
     }
 }

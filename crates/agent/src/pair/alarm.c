@@ -9,6 +9,8 @@
  * The secondary's watches hear of what its own program has done, and of what others have done on its host. What the program has read
  * is taken from them; an event that only one host had may come once more, or not, after a loss.
  *
+ * A site that joins watches what the survivor's kernel says is watched, by the same numbers, and its next one is the survivor's next.
+ *
  * Invariant: what cannot be made alike is the primary's alone (F_FOREIGN).
  * See timerfd_create(2), inotify(7), proc_pid_fdinfo(5).
  */
@@ -102,4 +104,82 @@ s64 sf_alarm_take(const struct sf_held *h)
 		return own;
 	const s64 r = set_alarm((u64)own, (struct span){ every / SECOND, every % SECOND }, remains);
 	return r < 0 ? r : own;
+}
+
+/* By descriptor: the newest number of a watch. The kernel gives them in turn. */
+static s32 newest[FDS_MAX];
+
+void sf_watches_begin(u64 fd, s64 number)
+{
+	if (fd < FDS_MAX)
+		newest[fd] = (s32)number;
+}
+
+void sf_watch_added(u64 fd, s64 number)
+{
+	if (fd < FDS_MAX && number > newest[fd])
+		newest[fd] = (s32)number;
+}
+
+void sf_watches_copied(u64 fd, u64 to)
+{
+	if (fd < FDS_MAX && to < FDS_MAX)
+		newest[to] = newest[fd];
+}
+
+/* The survivor's, for a site that joins. What is watched the launcher adds (crates/replica/src/site/open.rs). */
+s64 sf_watches_give(struct sf_held *h)
+{
+	if (is_ready_alarm((u32)h->fd))
+		return -EAGAIN; /* the joiner has not heard of it */
+	h->place = (u64)newest[h->fd];
+	return 0;
+}
+
+#define NUMBERS_MAX 65536 /* of watches that have come and gone: each costs the joiner two calls */
+
+/* Numbers are given until this one was the last. What is heard meanwhile the program has not caused. */
+static s64 spend_numbers(u64 own, s64 *last, s64 until)
+{
+	static u8 heard[4096];
+	while (*last < until) {
+		const s64 r = sys3(NR_inotify_add_watch, own, "/proc/self/fdinfo", 0x800 /* IN_MOVE_SELF */);
+		if (r != *last + 1)
+			return r < 0 ? r : -EINVAL;
+		*last = r;
+		sys2(NR_inotify_rm_watch, own, r);
+		while (sys3(NR_read, own, heard, sizeof heard) > 0)
+			;
+	}
+	return 0;
+}
+
+/* The joiner. `list`: number, mask and path of each watch, in the order of the numbers. */
+s64 sf_watches_take(const struct sf_held *h, const u8 *list)
+{
+	static u8 heard[4096];
+	s64 last = 0, r = h->place > NUMBERS_MAX ? -E2BIG : 0, own = sys1(NR_inotify_init1, 02004000 /* IN_CLOEXEC, IN_NONBLOCK */);
+	if (own < 0)
+		return own;
+	for (u64 at = 0; r >= 0 && at + 9 <= h->text_len;) {
+		const u32 *watch = (const u32 *)(list + at);
+		const char *path = (const char *)(watch + 2);
+		if ((r = spend_numbers((u64)own, &last, (s64)watch[0] - 1)) < 0)
+			break;
+		r = sys3(NR_inotify_add_watch, own, path, watch[1] | 0x02000000 /* IN_DONT_FOLLOW */);
+		if (r >= 0 && r != (s64)watch[0])
+			r = -EINVAL;
+		last = r;
+		for (at += 8; at < h->text_len && list[at]; at++)
+			;
+		at = (at + 4) & ~3ull;
+	}
+	if (r >= 0)
+		r = spend_numbers((u64)own, &last, (s64)h->place);
+	while (r >= 0 && sys3(NR_read, own, heard, sizeof heard) > 0)
+		;
+	if (r >= 0)
+		return own;
+	sys1(NR_close, own);
+	return r;
 }

@@ -140,15 +140,20 @@ static int is_half_closed(u32 fd)
 	return sys3(NR_poll, &p, 1, 0) > 0 && !(p.revents & 0x10);
 }
 
+static int has_counted(u32 fd)
+{
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} p = { (s32)fd, 1 /* POLLIN */, 0 };
+	return sys3(NR_poll, &p, 1, 0) != 0;
+}
+
 /* 0, or why this descriptor cannot be handed on. */
 static s64 give_one(struct sf_held *h)
 {
 	const u32 fd = (u32)h->fd;
 	struct stat st;
-	struct {
-		s32 fd;
-		u16 events, revents;
-	} p = { (s32)fd, 1 /* POLLIN */, 0 };
 	s32 waits = 0;
 	u32 known;
 	s64 n;
@@ -189,14 +194,17 @@ static s64 give_one(struct sf_held *h)
 		break;
 	case F_COUNTER:
 	case F_SEMAPHORE:
-		if (sys3(NR_poll, &p, 1, 0) != 0)
-			return -EAGAIN; /* it has counted something */
+		if (has_counted(fd))
+			return -EAGAIN;
 		break;
 	case F_TIMER:
 		if ((n = sf_alarm_give(h)) < 0)
 			return n;
 		break;
-	case F_WATCHES: h->class = F_FOREIGN; break; /* which names it watches nobody says */
+	case F_WATCHES:
+		if ((n = sf_watches_give(h)) < 0)
+			return n;
+		break;
 	}
 	h->text = (u32)AREA->end;
 	AREA->end = (AREA->end + h->text_len + 63) & ~63ull;
@@ -218,6 +226,15 @@ static s64 same_as(const struct sf_held *h, u32 n)
 			return o->fd + 1;
 	}
 	return 0;
+}
+
+/* A copy (dup(2)) of a descriptor before it. Watches may have been added by either. */
+static void stands_for(struct sf_held *h, s32 fd)
+{
+	h->as = fd;
+	for (struct sf_held *o = AREA->held; h->class == F_WATCHES && o < h; o++)
+		if (o->fd == fd && o->place < h->place)
+			o->place = h->place;
 }
 
 /* The survivor, which stands between two events: 0; a descriptor that cannot be handed on, and 1000, below 0; or the errno. */
@@ -256,7 +273,7 @@ s64 sf_pair_give(void)
 		if ((r = same_as(h, a->n)) < 0)
 			return r;
 		if (r > 0)
-			h->as = (s32)r - 1;
+			stands_for(h, (s32)r - 1);
 		a->n++;
 	}
 	sf_domain_tell();
@@ -371,6 +388,7 @@ static s64 take_one(struct sf_held_area *a, u32 i)
 	case F_COUNTER: own = sys2(NR_eventfd2, 0, O_CLOEXEC); break;
 	case F_SEMAPHORE: own = sys2(NR_eventfd2, 0, O_CLOEXEC | 1 /* EFD_SEMAPHORE */); break;
 	case F_TIMER: own = sf_alarm_take(h); break;
+	case F_WATCHES: own = sf_watches_take(h, TEXT(h->text)); break;
 	case F_POLL: own = sys1(NR_epoll_create1, O_CLOEXEC); break;
 	case F_SOCKET:
 	case F_LISTEN:
@@ -417,6 +435,8 @@ static void account(const struct sf_held *h)
 		sf_listing_lost((u32)h->fd);
 	if (is_socket_join(h->class))
 		sf_line[h->fd].backlog = h->backlog;
+	if (h->class == F_WATCHES)
+		sf_watches_begin((u32)h->fd, (s64)h->place);
 	if (h->class != F_CONNECTION)
 		return;
 	const struct sf_held *o = same_line(h);

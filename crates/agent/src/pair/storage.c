@@ -983,11 +983,13 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	case NR_pipe:
 	case NR_pipe2:
 	case NR_socketpair: return note_two(e, nr, a);
+	case NR_inotify_add_watch: sf_watch_added((u32)a[0], ret); return note_state(e, nr, a);
 	default: return note_state(e, nr, a);
 	}
 	if ((u64)ret >= FDS_MAX)
 		return 0;
 	sf_fd_class[ret] = k;
+	sf_watches_begin((u64)ret, 0);
 	note_storage(e, SF_N_NEW, (u64)ret)->class = k;
 	if (k == F_CONNECTION) {
 		static struct sf_line l;
@@ -1036,6 +1038,7 @@ static void note_copy(struct sf_event *e, const u64 a[6], s64 ret)
 		return;
 	note_storage(e, SF_N_DUP, (u64)ret)->len = (u32)a[0];
 	n->class = sf_fd_class[ret] = kind_of_storage(a[0]);
+	sf_watches_copied((u32)a[0], (u64)ret);
 }
 
 static void note_write(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6], s64 ret)
@@ -1176,6 +1179,7 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 	u32 domain = 0;
 	s64 own;
 	sf_fd_class[(u32)n->fd] = (u8)n->class;
+	sf_watches_begin((u32)n->fd, 0);
 	if (n->class == F_PIPE || n->class == F_DUPLEX) {
 		s32 two[2];
 		own = n->class == F_DUPLEX ? sys4(NR_socketpair, a[0], a[1], a[2], two) : sys2(NR_pipe2, two, nr == NR_pipe2 ? a[1] : 0);
@@ -1234,6 +1238,8 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 	s64 own = sf_call_agreed(e, call);
 	if ((nr == NR_inotify_add_watch || nr == NR_inotify_rm_watch) && own != r->ret)
 		sf_fd_class[fd] = F_FOREIGN; /* its events would be another name's */
+	if (nr == NR_inotify_add_watch)
+		sf_watch_added(fd, own);
 	return nr != NR_bind || own == r->ret || may_end_so(e, nr, own, r->ret, fd);
 }
 
@@ -1508,6 +1514,7 @@ static int follow_copy(u32 nr, const u64 a[6], s64 ret, const struct sf_note *n)
 	if (class == F_CONNECTION && (u64)n->len != (u32)ret)
 		sf_line_copied(n->len, (u32)ret);
 	sf_fd_class[(u32)ret] = class;
+	sf_watches_copied(n->len, (u32)ret);
 	return 1;
 }
 

@@ -82,6 +82,11 @@ void sf_alarm_follow(u32 nr, const u64 a[6], u64 remains);
 void sf_watch_follow(const u64 a[6], s64 ret);
 s64 sf_alarm_give(struct sf_held *);
 s64 sf_alarm_take(const struct sf_held *);
+void sf_watches_begin(u64 fd, s64 number);
+void sf_watch_added(u64 fd, s64 number);
+void sf_watches_copied(u64 fd, u64 to);
+s64 sf_watches_give(struct sf_held *);
+s64 sf_watches_take(const struct sf_held *, const u8 *list);
 
 /* shown.c: what mapped memory shows of a change. */
 struct stat;

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::join::{Told, flags};
+use crate::several::{alike, joins, left_alone};
 use crate::sites::*;
 
 fn alarms(name: &str, more: &[&str]) -> (PathBuf, Site) {
@@ -126,6 +127,54 @@ fn a_site_that_joins_has_the_timers_and_semaphores() {
     let elapsed = armed.elapsed();
     let right = Duration::from_millis(8800)..Duration::from_secs(14);
     assert!(right.contains(&elapsed), "{elapsed:?}");
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// By the same numbers, and the next one is the survivor's next. What nobody has read yet the joiner would never hear of.
+#[test]
+fn a_site_that_joins_has_the_watches() {
+    let (dir, site) = alarms("alarms-watches", &[]);
+    let witness = Witness::new("alarms-watches");
+    let said = witness.flags(2000);
+    let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
+    for (asked, right) in [
+        ("left", "left 3"),
+        ("heard", "heard 1:"),
+        ("watch /dev", "watch 3"),
+        ("unwatch 3", "unwatch 0"),
+        ("heard", "heard 3:"),
+        ("make a", "make a 0"),
+    ] {
+        assert_eq!(a.ask(asked), right);
+    }
+    let to = flags(&said, &["--peer", &door]);
+    let c = Told::start(&site, "join", &to, &witness.0, "refused");
+    a.wait_for("did not join");
+    let (status, told) = c.end();
+    assert_eq!(status, Some(121), "{told}");
+    assert!(told.contains("bytes are under way in it"), "{told}");
+    assert_eq!(a.ask("heard"), "heard 2:a");
+    let mut c = joins(&a, &site, &door, &said, &witness.0, 1);
+    for (asked, right) in [
+        ("make b", "make b 0"),
+        ("heard", "heard 2:b"),
+        ("watch /dev", "watch 4"),
+        ("make c", "make c 0"),
+    ] {
+        assert_eq!(a.ask(asked), right);
+    }
+    a.kill();
+    c.wait_for("this site goes on alone");
+    let mut line = c.ask("heard");
+    while line == "make c 0" {
+        line = c.line();
+    }
+    assert_eq!(line, "heard 2:c");
+    assert_eq!(c.ask("watch /proc"), "watch 5");
+    assert_eq!(c.ask("make d"), "make d 0");
+    assert_eq!(c.ask("heard"), "heard 2:d");
     let (status, told) = c.end();
     assert_eq!(status, Some(0), "{told}");
     fs::remove_dir_all(dir).expect("clean");

@@ -12,6 +12,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use steadfast_sys::{descriptor, unix_diag};
@@ -26,6 +29,7 @@ const DUPLEX: u32 = 12;
 const SIGNALS: u32 = 13;
 const FOREIGN: u32 = 14;
 const TIMER: u32 = 16;
+const WATCHES: u32 = 18;
 /// struct sf_held_area, struct sf_held.
 const END: usize = 8;
 const POOL: usize = 20;
@@ -122,7 +126,61 @@ fn clock(pid: i32, fd: i32) -> Option<u64> {
     clock.trim().parse().ok()
 }
 
-/// What the agent cannot ask: which sockets are a pair, which signals a descriptor is for, which clock a timer has.
+/// Where a watch is of: the name that its inode has now.
+fn name_of(watch: &descriptor::Watch) -> Option<PathBuf> {
+    let (major, minor) = watch.device;
+    let device = format!("{major}:{minor}");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        // Number, parent, device, root and place (proc_pid_mountinfo(5)).
+        let words: Vec<_> = line.split(' ').take(5).collect();
+        let [_, _, of, _, place] = words[..] else {
+            return None;
+        };
+        let mount = (of == device).then(|| fs::File::open(place.replace("\\040", " ")))?;
+        let found = fs::File::from(watch.open(mount.ok()?.as_fd()).ok()?);
+        let name = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()?;
+        let (there, about) = (fs::symlink_metadata(&name).ok()?, found.metadata().ok()?);
+        let is_it = (there.dev(), there.ino()) == (about.dev(), about.ino());
+        (is_it && there.ino() == watch.inode).then_some(name)
+    })
+}
+
+/// What a descriptor of inotify(7) watches, as the agent takes it: of each watch number, mask and name (alarm.c).
+fn watched(pid: i32, fd: i32) -> Result<Vec<u8>, String> {
+    let why =
+        |error: std::io::Error| format!("what descriptor {fd} watches cannot be read: {error}");
+    let mut list = Vec::new();
+    for watch in descriptor::watches(pid, fd).map_err(why)? {
+        let name = name_of(&watch).ok_or_else(|| {
+            format!(
+                "what descriptor {fd} of the program watches has no name that can be told (inotify, inode {}): it is gone, its file system has no handles, or this command not CAP_DAC_READ_SEARCH",
+                watch.inode
+            )
+        })?;
+        list.extend_from_slice(&watch.number.to_le_bytes());
+        list.extend_from_slice(&watch.mask.to_le_bytes());
+        list.extend_from_slice(name.as_os_str().as_bytes());
+        list.push(0);
+        list.resize(list.len().next_multiple_of(4), 0);
+    }
+    Ok(list)
+}
+
+/// Puts a text behind a list, for the entry at `at`.
+fn add_text(area: &mut Vec<u8>, at: usize, text: &[u8]) -> Result<(), String> {
+    let number = |of: usize| u32::try_from(of).map_err(|error| error.to_string());
+    let (from, len) = (number(area.len())?, number(text.len())?);
+    area.extend_from_slice(text);
+    area.resize(area.len().next_multiple_of(64), 0);
+    set(area, at + TEXT, &from.to_le_bytes());
+    set(area, at + TEXT_LEN, &len.to_le_bytes());
+    let end = area.len() as u64;
+    set(area, END, &end.to_le_bytes());
+    Ok(())
+}
+
+/// What the agent cannot ask: which sockets are a pair, which signals a descriptor is for, which clock a timer has, what is watched.
 fn tell_apart(lists: &mut [List<'_>], entries: &[Entry]) -> Result<(), String> {
     let has_pairs = entries.iter().any(|entry| entry.class == DUPLEX);
     let peers = if has_pairs {
@@ -134,6 +192,11 @@ fn tell_apart(lists: &mut [List<'_>], entries: &[Entry]) -> Result<(), String> {
     };
     for entry in entries {
         let list = &mut lists[entry.list];
+        if entry.class == WATCHES {
+            let text = watched(list.pid, entry.fd)?;
+            add_text(list.area, entry.at, &text)?;
+            continue;
+        }
         let held = &mut list.area[entry.at..entry.at + HELD_BYTES];
         let place = match entry.class {
             DUPLEX => {
@@ -266,6 +329,11 @@ pub fn sort_out(lists: &mut [List<'_>]) -> Result<Vec<u8>, String> {
     for group in together(lists, entries)? {
         let first = &group[0];
         let mut held = lists[first.list].area[first.at..first.at + HELD_BYTES].to_vec();
+        if first.class == WATCHES {
+            let newest = |entry: &Entry| word(&lists[entry.list].area[entry.at..], PLACE / 8);
+            let newest = group.iter().map(newest).max().unwrap_or(0);
+            set(&mut held, PLACE, &newest.to_le_bytes());
+        }
         let mut own = None;
         if first.class == STREAM {
             let stream = stream_of(&group).ok_or_else(|| {
