@@ -1,5 +1,6 @@
 /* A memory object (memfd_create) that is written, mapped and shared with a child. Each line asks, and each has an answer. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,8 +52,8 @@ int main(void)
 {
 	char line[64], byte;
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	memory = memfd_create("object", MFD_CLOEXEC);
-	if (memory < 0 || ftruncate(memory, SIZE))
+	memory = memfd_create("object", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (memory < 0 || ftruncate(memory, SIZE) || fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
 		return 1;
 	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = 0;
@@ -61,7 +62,7 @@ int main(void)
 		} else if (!strcmp(line, "read")) {
 			char bytes[64] = "";
 			printf("read %zd", pread(memory, bytes, 60, 0));
-			printf(" %s\n", bytes);
+			printf(" %s %d\n", bytes, fcntl(memory, F_GET_SEALS));
 		} else if (!strcmp(line, "begin")) {
 			begins();
 		} else if (!strncmp(line, "store ", 6)) {

@@ -12,7 +12,9 @@ use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Given, Handed, InCommon, List, Now, Objects, Site, sort_out};
+use steadfast_replica::site::{
+    Given, Handed, InCommon, List, Memfds, Now, Objects, Site, sort_out,
+};
 
 use crate::bring;
 use crate::cli::Side;
@@ -366,8 +368,9 @@ fn whole(kin: &[Kin]) -> Result<(Vec<Given>, Others), String> {
             area: &mut given.descriptors,
         })
         .collect();
+    let memfds = Memfds::of(&mut lists)?;
     let pool = sort_out(&mut lists)?;
-    let common = InCommon::of(&sites)?;
+    let common = InCommon::of(&sites, memfds)?;
     for (given, attached) in all.iter_mut().zip(&common.attached) {
         given.attached.clone_from(attached);
     }

@@ -56,6 +56,10 @@ enum Named {
         number: i32,
         is_removed: bool,
     },
+    Object {
+        name: String,
+        seals: i32,
+    },
 }
 
 /// Memory that processes share.
@@ -90,6 +94,12 @@ impl From<&Segment> for Common {
                 };
                 (named, owner, rights)
             }
+            Some(Name::Object {
+                name,
+                seals,
+                owner,
+                rights,
+            }) => (Named::Object { name, seals }, owner, rights),
         };
         Self {
             bytes: segment.bytes,
@@ -125,6 +135,12 @@ impl From<Common> for Segment {
                 owner,
                 rights,
                 is_removed,
+            }),
+            Named::Object { name, seals } => Some(Name::Object {
+                name,
+                seals,
+                owner,
+                rights,
             }),
         };
         Self { bytes, name }

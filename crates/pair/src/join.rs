@@ -204,10 +204,10 @@ fn become_secondary(
     let manifest: Manifest = answer(receiver, Tag::Manifest)?;
     check_sizes(&manifest)?;
     prepare::enrol(&mut ledger, &manifest)?;
-    let (given, descriptors) = take_given(receiver, &mut fresh)?;
+    let (mut given, descriptors) = take_given(receiver, &mut fresh)?;
     let mut pages = Pages::default();
     let last = take_memory(receiver, &mut pages)?;
-    let others = Some(&last)
+    let mut others = Some(&last)
         .filter(|last| last.tag == Tag::Others)
         .and_then(Others::parse)
         .ok_or_else(|| unexpected(&last))?;
@@ -219,6 +219,12 @@ fn become_secondary(
     // All has come: who refuses is heard.
     let mut segments = others.memory(&pages).map_err(cannot)?;
     site.owns(&segments).map_err(cannot)?;
+    let beside = theirs.iter_mut().map(|((given, _), _)| given);
+    let lists = std::iter::once(&mut given).chain(beside);
+    let lists = lists.map(|given| &mut given.descriptors);
+    for list in lists.chain(std::iter::once(&mut others.pool)) {
+        segments.place(list).map_err(cannot)?;
+    }
     let mut objects = others.counterparts().map_err(cannot)?;
     // They inherit what they have in common, and begin as the first one is now.
     site.pool(&others.pool).map_err(cannot)?;
@@ -246,6 +252,7 @@ fn become_secondary(
         });
     }
     objects.settle().map_err(cannot)?;
+    segments.settle().map_err(cannot)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
     segments.keep();

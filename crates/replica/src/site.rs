@@ -20,6 +20,7 @@
 mod flow;
 mod handover;
 mod join;
+mod memfd;
 mod named;
 mod objects;
 mod open;
@@ -55,6 +56,7 @@ use crate::{LaunchError, Step as Doing};
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
 pub use join::{Given, Handed, Known, Now, Pages};
+pub use memfd::Memfds;
 pub use named::{Name, Segment, Segments};
 pub use objects::{Counterparts, Objects};
 pub use open::{List, sort_out};

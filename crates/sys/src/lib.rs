@@ -21,6 +21,7 @@ pub mod ipc;
 pub mod layout;
 pub mod linear;
 pub mod manager;
+pub mod memfd;
 pub mod memory;
 mod neighbour;
 mod netlink;

@@ -167,8 +167,8 @@ static s64 give_one(struct sf_held *h)
 	case F_PROTECTED:
 	case F_DEVICE:
 		n = sf_fd_name(fd, (char *)TEXT(AREA->end), 4095);
-		if (n <= 0 || st.nlink == 0)
-			return -ENOENT; /* it has no name any more */
+		if (n <= 0 || (st.nlink == 0 && memcmp(TEXT(AREA->end), "/memfd:", 7) != 0))
+			return -ENOENT; /* it has no name any more, and is no memory object, which the launcher hands on */
 		TEXT(AREA->end)[n] = 0;
 		h->text_len = (u32)n + 1;
 		n = sys3(NR_lseek, fd, 0, 1 /* SEEK_CUR */);

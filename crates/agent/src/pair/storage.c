@@ -945,7 +945,11 @@ static int note_state(struct sf_event *e, u32 nr, const u64 a[6])
 			return 0;
 		note_storage(e, SF_N_STATE, a[0])->class = F_WATCHES;
 		return 1;
-	case NR_fcntl: /* F_SETFD, F_SETFL */
+	case NR_fcntl: /* F_ADD_SEALS; F_SETFD, F_SETFL */
+		if ((u32)a[1] == 1033 && is_file(a[0])) {
+			note_storage(e, SF_N_OTHER, a[0])->class = kind_of_storage(a[0]);
+			return 1;
+		}
 		if (((u32)a[1] != 2 && (u32)a[1] != 4) ||
 		    (!is_socket_storage(a[0]) && kind_of_storage(a[0]) != F_POLL && kind_of_storage(a[0]) != F_DEVICE &&
 		     kind_of_storage(a[0]) != F_SIGNALS && !is_channel(a[0]) && !(kind_of_storage(a[0]) == F_STREAM && (u32)a[1] == 2)))

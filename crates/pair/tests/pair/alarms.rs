@@ -233,5 +233,32 @@ fn a_memory_object_goes_on_at_the_survivor() {
         let ends = both.end();
         assert_eq!(ends.b.status.code(), Some(0), "{}", ends.said());
     }
+    objects_join(&site, &asked, &right);
     fs::remove_dir_all(dir).expect("clean");
+}
+
+/// The same, handed on to a site that joins: behind the fork, and before it. Seals are as they were.
+fn objects_join(site: &Site, asked: &[&str], right: &[String]) {
+    for lost in [6, 2] {
+        let witness = Witness::new(&format!("objects-join-{lost}"));
+        let said = witness.flags(2000);
+        let (mut a, door) = left_alone(&alike(site), ["127.0.0.1"; 2], &said, &witness.0);
+        for (asked, right) in asked.iter().zip(right).take(lost - 1) {
+            assert_eq!(a.ask(asked), *right, "{lost}: {}", a.said());
+        }
+        let mut c = joins(&a, site, &door, &said, &witness.0, 1);
+        assert_eq!(a.ask(asked[lost - 1]), right[lost - 1], "{}", a.said());
+        a.kill();
+        c.wait_for("this site goes on alone");
+        let mut line = c.ask(asked[lost]);
+        if line == right[lost - 1] && line != right[lost] {
+            line = c.line();
+        }
+        assert_eq!(line, right[lost], "{lost}: {}", c.said());
+        for (asked, right) in asked.iter().zip(right).skip(lost + 1) {
+            assert_eq!(c.ask(asked), *right, "{lost}: {}", c.said());
+        }
+        let (status, told) = c.end();
+        assert_eq!(status, Some(0), "{told}");
+    }
 }

@@ -88,6 +88,11 @@ fn word(area: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(area[at..at + 8].try_into().expect("eight bytes"))
 }
 
+/// Whether a list is as it was sealed.
+pub(super) fn is_sealed(area: &[u8]) -> bool {
+    area.len() >= AREA_BYTES && word(area, SUM) == sum_of_area(area)
+}
+
 /// What an agent says that does not find a list as it was sealed.
 pub(super) fn damaged(answer: i64) -> Option<String> {
     (answer == -i64::from(libc::EBADMSG)).then(|| "the list of it is damaged".into())

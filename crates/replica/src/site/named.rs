@@ -1,5 +1,5 @@
 //! Named: memory that the processes of a program share and know by a name, for a site that joins (several.rs): files that it has made in
-//! /dev/shm or another tmpfs, and segments of System V.
+//! /dev/shm or another tmpfs, segments of System V, and memory objects, which it knows by descriptors (memfd.rs).
 //!
 //! ```text
 //!   survivor: who maps what, what the program has made ──► bytes, name, owner, rights ──► joiner: made anew
@@ -13,15 +13,17 @@
 //! Not covered: files of a tmpfs that are not in /dev/shm, while no process maps them: the joiner opens what stands there.
 
 use std::collections::HashSet;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use steadfast_sys::ipc::Made;
 use steadfast_sys::procfs::{self, Mapping};
-use steadfast_sys::segment;
 use steadfast_sys::shared::Shared;
+use steadfast_sys::{memfd, segment};
 
 use super::Site;
 use crate::segments::Way;
@@ -35,6 +37,8 @@ const NUMBERS_MAX: usize = 128;
 /// Where shm_open(3) has its files.
 const SHM: &str = "/dev/shm";
 const PAGE: usize = 4096;
+/// Seals that come when the program has its mappings: those that are written to were there before, and none comes behind F_SEAL_SEAL.
+const LAST: i32 = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 
 /// What a program knows memory by that its processes share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +56,13 @@ pub enum Name {
         rights: u32,
         /// It goes with the last process that has it.
         is_removed: bool,
+    },
+    /// A memory object (memfd_create(2)), which nobody can open by its name.
+    Object {
+        name: String,
+        seals: i32,
+        owner: (u32, u32),
+        rights: u32,
     },
 }
 
@@ -148,7 +159,7 @@ impl Site {
     pub fn owns(&self, segments: &Segments) -> Result<(), String> {
         let (mut files, mut numbers) = (0, 0);
         for held in &segments.0 {
-            if let Kept::File { key, .. } = &held.kept {
+            if let Kept::File { key, .. } | Kept::Object { key, .. } = &held.kept {
                 let at = MADE + 16 * (files % MADE_MAX);
                 self.turns.set64(at, key.0);
                 self.turns.set64(at + 8, key.1);
@@ -274,6 +285,13 @@ enum Kept {
         kept: bool,
     },
     System(Made),
+    /// By device and inode.
+    Object {
+        file: File,
+        key: (u64, u64),
+        /// Where another process opens it.
+        path: PathBuf,
+    },
 }
 
 #[derive(Debug)]
@@ -291,7 +309,7 @@ impl Segments {
     pub fn keep(&mut self) {
         for held in &mut self.0 {
             match &mut held.kept {
-                Kept::Memory(_) => {}
+                Kept::Memory(_) | Kept::Object { .. } => {}
                 Kept::File { kept, .. } => *kept = true,
                 Kept::System(made) => made.keep(),
             }
@@ -323,6 +341,25 @@ impl Segments {
                 file.set_len(segment.bytes)?;
                 fchown(&file, Some(owner.0), Some(owner.1))?;
                 return file.set_permissions(fs::Permissions::from_mode(*rights));
+            }
+            Some(Name::Object {
+                name,
+                owner,
+                rights,
+                ..
+            }) => {
+                let name = CString::new(name.as_str()).map_err(io::Error::other)?;
+                let file = memfd::made(&name)?;
+                file.set_len(segment.bytes)?;
+                fchown(&file, Some(owner.0), Some(owner.1))?;
+                file.set_permissions(fs::Permissions::from_mode(*rights))?;
+                let about = file.metadata()?;
+                let key = (about.dev(), about.ino());
+                Kept::Object {
+                    path: own_path(&file),
+                    file,
+                    key,
+                }
             }
             Some(Name::System {
                 owner,
@@ -364,7 +401,7 @@ impl Segments {
         for (address, page) in pages {
             let at = address - start;
             match (&held.kept, &attached) {
-                (Kept::File { file, .. }, _) => {
+                (Kept::File { file, .. } | Kept::Object { file, .. }, _) => {
                     let inside = held.segment.bytes.saturating_sub(at).min(PAGE as u64);
                     let inside = usize::try_from(inside).expect("a page");
                     file.write_all_at(&page[..inside], at)?;
@@ -390,7 +427,38 @@ impl Segments {
             (Kept::System(made), _) => Some(Way::Number(made.id())),
             (Kept::File { .. }, Some(Name::File { path, .. })) => Some(Way::Path(path)),
             (Kept::File { .. }, _) => None,
+            (Kept::Object { path, .. }, _) => Some(Way::Path(path)),
         }
+    }
+
+    /// Where a process that may do so opens a memory object.
+    pub(super) fn object(&self, index: usize) -> Option<&Path> {
+        match &self.0.get(index)?.kept {
+            Kept::Object { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Seals memory objects: `first`, what has to be there when they are mapped, and then the rest.
+    pub(super) fn seal(&self, first: bool) -> io::Result<()> {
+        for held in &self.0 {
+            if let (Kept::Object { file, .. }, Some(Name::Object { seals, .. })) =
+                (&held.kept, &held.segment.name)
+            {
+                let now = if first { seals & !LAST } else { seals & LAST };
+                memfd::seal(file, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All have what they are to have.
+    ///
+    /// # Errors
+    /// When a memory object cannot be as it was.
+    pub fn settle(&self) -> Result<(), String> {
+        let settled = self.seal(false);
+        settled.map_err(|error| format!("a memory object cannot be sealed: {error}"))
     }
 }
 
@@ -402,7 +470,7 @@ impl Held {
         let own = match &self.kept {
             Kept::Memory(shared) => shared.id()?,
             Kept::System(made) => made.id(),
-            Kept::File { .. } => return None,
+            Kept::File { .. } | Kept::Object { .. } => return None,
         };
         Some(Numbered { own, number })
     }
@@ -416,6 +484,14 @@ impl Drop for Held {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+fn own_path(file: &File) -> PathBuf {
+    PathBuf::from(format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        file.as_raw_fd()
+    ))
 }
 
 fn taken(what: &str) -> io::Error {

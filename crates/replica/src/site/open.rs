@@ -56,7 +56,7 @@ struct Entry {
     link: PathBuf,
 }
 
-fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
+pub(super) fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
@@ -168,7 +168,7 @@ fn watched(pid: i32, fd: i32) -> Result<Vec<u8>, String> {
 }
 
 /// Puts a text behind a list, for the entry at `at`.
-fn add_text(area: &mut Vec<u8>, at: usize, text: &[u8]) -> Result<(), String> {
+pub(super) fn add_text(area: &mut Vec<u8>, at: usize, text: &[u8]) -> Result<(), String> {
     let number = |of: usize| u32::try_from(of).map_err(|error| error.to_string());
     let (from, len) = (number(area.len())?, number(text.len())?);
     area.extend_from_slice(text);

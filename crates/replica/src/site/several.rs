@@ -25,6 +25,7 @@ use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, procfs};
 
 use super::join::{AREA, Pages, damaged, is_zero, weighed};
+use super::memfd::Memfds;
 use super::named::{Segment, Segments, Source};
 use super::open::name_in;
 use super::{Body, Site};
@@ -84,9 +85,12 @@ impl InCommon {
     ///
     /// # Errors
     /// When some of it cannot be made on another host.
-    pub fn of(sites: &[&Site]) -> Result<Self, String> {
+    pub fn of(sites: &[&Site], objects: Memfds) -> Result<Self, String> {
         let mut known: HashMap<(u64, PathBuf), usize> = HashMap::new();
         let mut this = Self::default();
+        for (inode, link, told) in objects.into_told() {
+            known.insert((inode, link), this.push(told));
+        }
         let own = sites.first().ok_or("no process")?.own_memory();
         for site in sites {
             let mut attached = Vec::new();
@@ -217,6 +221,7 @@ impl InCommon {
         if own_sum != sum {
             return Err("the memory that its processes share is not what was sent".into());
         }
+        made.seal(true).map_err(failed)?;
         Ok(made)
     }
 }
