@@ -121,7 +121,8 @@ pub(crate) struct Side {
     #[arg(long, value_name = "FUNCTION", default_value = "xxh3")]
     pub(crate) digest: Digest,
     /// How a comparison of memory finds what has changed since the last one: none: it reads all; wp-async: the kernel keeps a list
-    /// (userfaultfd, Linux 6.7). Both sites have to be told the same
+    /// (userfaultfd, Linux 6.7); faults: who stores to a page first waits until this command has opened it, as in the paper
+    /// (CAP_SYS_PTRACE). Both sites have to be told the same
     #[arg(long, value_name = "HOW", default_value = "none")]
     pub(crate) tracking: Tracking,
     /// Seconds of processor time for which a thread or process may compute without a call while others of the program wait for their
@@ -208,6 +209,7 @@ pub(crate) enum Exchange {
 pub(crate) enum Tracking {
     None,
     WpAsync,
+    Faults,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -39,6 +39,7 @@ pub(crate) struct Prepared {
     pub(crate) ledger_dir: PathBuf,
     pub(crate) greeting: Greeting,
     exchange: Exchanges,
+    faults: bool,
 }
 
 /// The environment of the program on both sites: what is not named here is not handed on, since it
@@ -143,7 +144,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
     };
     plan.check_memory = match side.tracking {
         Tracking::None => CheckMemory::Off,
-        Tracking::WpAsync => CheckMemory::Dirty,
+        Tracking::WpAsync | Tracking::Faults => CheckMemory::Dirty,
     };
     plan.huge_pages = HugePages::Off;
     plan.equal_pids = EqualPids::Off;
@@ -192,6 +193,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
             every: side.every,
             late: side.exchange == Exchange::Async,
         },
+        faults: side.tracking == Tracking::Faults,
     })
 }
 
@@ -561,6 +563,7 @@ pub(crate) fn start(
         prefixes: &prefixes,
         joins,
         exchange: prepared.exchange,
+        faults: prepared.faults,
     })
 }
 

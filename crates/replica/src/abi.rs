@@ -333,6 +333,7 @@ pub(crate) mod option {
     pub(crate) const PAIR_SECONDARY: u32 = 32768;
     pub(crate) const PAIR_JOIN: u32 = 131_072;
     pub(crate) const TREE: u32 = 65536;
+    pub(crate) const FAULTS: u32 = 262_144;
 }
 
 pub(crate) mod phase {

@@ -43,7 +43,7 @@ use steadfast_contract::plan::Plan;
 use steadfast_sys::memory::Remote;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
-use steadfast_sys::{child, futex, procfs};
+use steadfast_sys::{child, descriptor, futex, procfs, write_faults};
 
 use crate::abi::{self, alarm, cmd, end, option, phase};
 use crate::group::{Group, at};
@@ -97,6 +97,7 @@ const RPC_DIFFERS: u32 = 33;
 const RPC_PAGE: u32 = 34;
 const RPC_SET: u32 = 35;
 const RPC_BIND: u32 = 36;
+const RPC_FAULTS: u32 = 37;
 /// `SF_NR_PAIR_UNREAD` (abi.h).
 const NR_UNREAD: u32 = 0x8000_0128;
 const PAGE: u64 = 4096;
@@ -221,6 +222,8 @@ pub struct Setup<'a> {
     /// Secondary: the program runs elsewhere, at this strand, and this process will become it (join.rs).
     pub joins: Option<u64>,
     pub exchange: Exchanges,
+    /// With a list of what was written: it is kept by write faults.
+    pub faults: bool,
 }
 
 impl Site {
@@ -246,7 +249,8 @@ impl Site {
                 option::PAIR_JOIN
             } else {
                 0
-            };
+            }
+            | if setup.faults { option::FAULTS } else { 0 };
         let group = control_block(setup.plan, &cores, false, has_sys_admin("self"), more)?;
         // The other replica is a network away: nothing is gained by spinning long.
         group.set32(at!(spin_tsc), 0);
@@ -409,6 +413,10 @@ impl Site {
                         self.group().answer(-i64::from(errno));
                     }
                 },
+                Some(Ok((RPC_FAULTS, arg))) => {
+                    let opens = self.opens_pages(number(arg[0]));
+                    self.group().answer(opens);
+                }
                 Some(Ok((RPC_SET | RPC_BIND, _))) => {
                     self.acts_for_it();
                 }
@@ -531,6 +539,20 @@ impl Site {
 
     fn path_of(&self, fd: i32) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{fd}", self.pid))
+    }
+
+    /// From here on somebody opens pages of the program that are closed to stores, until it has ended.
+    fn opens_pages(&self, fd: i32) -> i64 {
+        let pid = self.pid;
+        let opens = descriptor::duplicate(pid, fd).and_then(|faults| {
+            let serves = move || write_faults::open_pages(&faults, || !procfs::has_ended(pid));
+            std::thread::Builder::new().spawn(serves)
+        });
+        if opens.is_ok() {
+            0
+        } else {
+            -i64::from(libc::EPERM)
+        }
     }
 
     /// A page of what a descriptor of the program names; shorter at the end of the file.

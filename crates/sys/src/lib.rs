@@ -39,3 +39,4 @@ pub mod step;
 pub mod terminal;
 pub mod tick;
 pub mod unix_diag;
+pub mod write_faults;

@@ -162,7 +162,33 @@ impl Remote {
     /// # Errors
     /// When the range is not mapped.
     pub fn write(&self, addr: u64, from: &[u8]) -> io::Result<()> {
-        self.mem.write_all_at(from, addr)
+        match self.mem.write_all_at(from, addr) {
+            // A page that is closed until somebody opens it (write_faults.rs), for which procfs does not wait.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => self.write_waiting(addr, from),
+            other => other,
+        }
+    }
+
+    fn write_waiting(&self, addr: u64, from: &[u8]) -> io::Result<()> {
+        let ours = libc::iovec {
+            iov_base: from.as_ptr().cast_mut().cast(),
+            iov_len: from.len(),
+        };
+        let theirs = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(
+                usize::try_from(addr).map_err(io::Error::other)?,
+            ),
+            iov_len: from.len(),
+        };
+        // SAFETY: `from` is valid for the call, which reads it; the other range is checked by the kernel.
+        let n = unsafe {
+            libc::process_vm_writev(self.pid, &raw const ours, 1, &raw const theirs, 1, 0)
+        };
+        match usize::try_from(n) {
+            Ok(n) if n == from.len() => Ok(()),
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Runs of pages in `range` that are the process's own: present or swapped, and not a page of a

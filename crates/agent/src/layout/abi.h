@@ -464,6 +464,7 @@ enum sf_rpc {
 	SF_RPC_PAIR_PAGE, /* primary: page a1 of what descriptor a0 names, at a4 of the payload; its length, or the errno */
 	SF_RPC_PAIR_SET, /* sets option a2 of level a1 of the socket that descriptor a0 names to a3, which this process may not */
 	SF_RPC_PAIR_BIND, /* the same: binds the socket that descriptor a0 names to the address at a1, of a2 bytes */
+	SF_RPC_PAIR_FAULTS, /* 0: pages that descriptor a0 (userfaultfd(2)) has closed are opened for whoever stores to them */
 	SF_EXEC_BARE = 1, /* an answer: the new program runs unprotected, as --unprotected says */
 	SF_RPC_STRUCK = -4096, /* the answer when question and sum differ: no errno */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
@@ -594,6 +595,7 @@ struct sf_group {
 #define SF_O_PAIR 16384u /* this site's group is half of a pair: the other slot lives on another host (storage.c) */
 #define SF_O_PAIR_SECONDARY 32768u
 #define SF_O_PAIR_JOIN 131072u /* ... of a program that runs: this process is nobody until its memory has come (join.c) */
+#define SF_O_FAULTS 262144u /* with CHECK_DIRTY, in a pair: write faults keep the list (epoch.c) */
 #define SF_O_PROFILE 4096u /* count executions of every instruction; no backstop */
 
 /* Everything the launcher writes into the agent before it starts. */

@@ -13,7 +13,8 @@
  * With --check-memory=dirty only pages written since the last epoch are read: the kernel keeps
  * the list (userfaultfd in asynchronous write-protect mode), and the digest of every other page
  * is remembered. The sum is the same as after reading everything, so replicas, re-runs and
- * kernels that can or cannot keep such a list compare with each other.
+ * kernels that can or cannot keep such a list compare with each other. In a pair the list may be kept by write faults
+ * (SF_O_FAULTS): a page is closed, and who stores to it first, be it the kernel, waits until the launcher has opened it.
  *
  * Memory that may only be read counts where it is the program's own copy: what the loader has
  * relocated before it closed it, patched code. A snapshot would carry a fault there into every
@@ -37,6 +38,8 @@
 #define UFFDIO_REGISTER 0xc020aa00ull
 #define UFFD_WP_UNPOPULATED (1ull << 13)
 #define UFFD_WP_ASYNC (1ull << 15)
+#define UFFD_WP_FAULTS 1ull
+#define UFFDIO_WRITEPROTECT 0xc018aa06ull
 
 static u8 text[65536];
 static struct page_region regions[512];
@@ -121,17 +124,23 @@ static void add_range(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
 
 enum { TRACKING_UNKNOWN, TRACKING_ON, TRACKING_OFF };
 
+static int by_faults(void)
+{
+	return (G->options & SF_O_FAULTS) != 0;
+}
+
 static int tracking(void)
 {
 	struct {
 		u64 api, features, ioctls;
-	} api = { 0xaa, UFFD_WP_UNPOPULATED | UFFD_WP_ASYNC, 0 };
-	if (me.tracking != TRACKING_UNKNOWN && me.tracked_by == me.slot)
+	} api = { 0xaa, UFFD_WP_UNPOPULATED | (by_faults() ? UFFD_WP_FAULTS : UFFD_WP_ASYNC), 0 };
+	/* A fork inherits neither the list nor the right to an old descriptor of it. In a pair a process has another slot when it leads. */
+	if (me.tracking != TRACKING_UNKNOWN && (me.tracked_by == me.slot || (G->options & SF_O_PAIR)))
 		return me.tracking == TRACKING_ON;
-	/* A fork inherits neither the list nor the right to an old descriptor of it. */
 	me.tracked_by = me.slot;
 	me.tracking = TRACKING_OFF;
-	s64 low = sys1(NR_userfaultfd, 02000000 | 1 /* CLOEXEC, UFFD_USER_MODE_ONLY */);
+	/* CLOEXEC and NONBLOCK, or CLOEXEC and UFFD_USER_MODE_ONLY: the kernel's own stores are to wait as well. */
+	s64 low = sys1(NR_userfaultfd, by_faults() ? 02004000 : 02000001);
 	if (low < 0)
 		return 0;
 	s64 fd = sys3(NR_fcntl, low, 1030 /* F_DUPFD_CLOEXEC */, HIDDEN_FD);
@@ -140,7 +149,8 @@ static int tracking(void)
 		return 0;
 	if (sys3(NR_ioctl, fd, UFFDIO_API, &api) < 0 ||
 	    (sys6(NR_mmap, SF_SHADOW, SF_SHADOW_BYTES, 3, 0x2 | 0x20 | 0x4000 | 0x10 /* PRIVATE|ANON|NORESERVE|FIXED */, -1, 0) !=
-	     (s64)SF_SHADOW)) {
+	     (s64)SF_SHADOW) ||
+	    (by_faults() && sf_rpc(SF_RPC_PAIR_FAULTS, (u64)fd, 0, 0, 0, 0) != 0)) {
 		sys1(NR_close, fd);
 		return 0;
 	}
@@ -156,10 +166,13 @@ static int refresh(s64 pagemap, u64 from, u64 to)
 	struct {
 		u64 start, len, mode, ioctls;
 	} reg = { from, to - from, 2 /* WP */, 0 };
+	struct {
+		u64 start, len, mode;
+	} closed = { from, to - from, 1 /* WP */ };
 	sys3(NR_ioctl, me.uffd, UFFDIO_REGISTER, &reg); /* once; later it changes nothing */
 	while (from < to) {
 		struct pm_scan_arg a = { .size = sizeof a,
-					 .flags = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC,
+					 .flags = by_faults() ? 0 : PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC,
 					 .start = from,
 					 .end = to,
 					 .vec = (u64)regions,
@@ -178,7 +191,7 @@ static int refresh(s64 pagemap, u64 from, u64 to)
 		}
 		from = n == sizeof regions / sizeof *regions ? a.walk_end : to;
 	}
-	return 1;
+	return !by_faults() || sys3(NR_ioctl, me.uffd, UFFDIO_WRITEPROTECT, &closed) == 0;
 }
 
 /* The remembered digests of the pages that the program has in [from, to). */
@@ -384,7 +397,7 @@ static u64 gap_for(u64 cost)
 /* A program that hardly runs is checked more rarely, where nobody has asked for checks: what a re-run would have to do
  * again is little, and the check, its copy of memory and of huge pages are most of what such a program costs. */
 #define IDLE_SHARE 16u /* less than this part of the time */
-#define IDLE_GAPS 8u   /* so much more rarely at most */
+#define IDLE_GAPS 8u /* so much more rarely at most */
 #define SLICE_NS 10000000ull /* of G->slice_tsc */
 
 static u64 used_ns(void)

@@ -134,12 +134,23 @@ pub(crate) fn flags<'a>(witness: &'a [String; 4], more: &[&'a str]) -> Vec<&'a s
     .concat()
 }
 
+/// The same flags, and how memory is tracked.
+pub(crate) fn tracked([witness, at, lost, after]: [String; 4], how: &str) -> [String; 4] {
+    let lost = format!("{lost}={after}");
+    [witness, at, lost, format!("--tracking={how}")]
+}
+
 #[test]
 fn a_lost_secondary_comes_back_and_survives_the_primary_and_another_joins_it() {
-    let dir = with_table("joins");
-    let (site, witness) = (sqlite_site(&dir), Witness::new("joins"));
+    side_by_side(&["none", "wp-async", "faults"], |how| comes_back(how));
+}
+
+fn comes_back(how: &str) {
+    let name = format!("joins-{how}");
+    let dir = with_table(&name);
+    let (site, witness) = (sqlite_site(&dir), Witness::new(&name));
     let [first, door_a, door_c] = [0; 3].map(|_| format!("127.0.0.1:{}", free_port()));
-    let said = witness.flags(2000);
+    let said = tracked(witness.flags(2000), how);
     let mut b = Told::start(
         &site,
         "secondary",

@@ -2,12 +2,13 @@
 //! right in one that was joined, also with a child beside the first process.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::join::{Told, flags};
+use steadfast_sys::memory::Remote;
+
+use crate::join::{Told, flags, tracked};
 use crate::several::{alike, joins, left_alone};
 use crate::sites::*;
 use crate::tree::program;
@@ -68,8 +69,11 @@ impl Case {
 
     /// Two sites that began together, or one of which has joined the other.
     fn pair(&self, how: &str, witness: &Witness) -> [Told; 2] {
-        let said = witness.flags(2000);
-        if how == "joined" {
+        let mut said = witness.flags(2000);
+        if let Some(tracking) = how.strip_prefix("joined, ") {
+            said = tracked(said, tracking);
+        }
+        if how.starts_with("joined") {
             let hosts = ["127.0.0.1"; 2];
             let (a, door) = left_alone(&alike(&self.site), hosts, &said, &witness.0);
             let c = joins(&a, &self.site, &door, &said, &witness.0, 1);
@@ -96,12 +100,10 @@ fn tables(site: &mut Told) -> [u64; 3] {
 }
 
 fn strike(pid: u32, at: u64) {
-    let path = format!("/proc/{pid}/mem");
-    let memory = fs::File::options().read(true).write(true).open(path);
-    let memory = memory.expect("it is there");
+    let memory = Remote::open(pid.cast_signed()).expect("it is there");
     let mut byte = [0];
-    memory.read_exact_at(&mut byte, at).expect("its memory");
-    memory.write_all_at(&[byte[0] ^ 8], at).expect("its memory");
+    memory.read(at, &mut byte).expect("its memory");
+    memory.write(at, &[byte[0] ^ 8]).expect("its memory");
 }
 
 /// The child that the program knows: its snapshots end without a signal.
@@ -125,8 +127,9 @@ fn first_of(site: &Child) -> u32 {
 
 #[test]
 fn the_first_process_of_several_is_put_right_after_a_join_as_before_one() {
-    side_by_side(&["together", "joined"], |how| {
-        let name = format!("rerun-{how}");
+    let all = ["together", "joined", "joined, wp-async", "joined, faults"];
+    side_by_side(&all, |how| {
+        let name = format!("rerun-{how}").replace([' ', ','], "-");
         let mut case = Case::new(&name, &["a child"]);
         let witness = Witness::new(&name);
         let [mut a, mut other] = case.pair(how, &witness);
@@ -169,9 +172,11 @@ fn silent_without_a_fault() {
         ("together", "threads"),
         ("joined", "threads"),
         ("joined", "a child"),
+        ("joined, wp-async", "a child"),
+        ("joined, faults", "a child"),
     ];
     side_by_side(&all, |(how, beside)| {
-        let name = format!("rerun-silent-{how}-{}", beside.replace(' ', "-"));
+        let name = format!("rerun-silent-{how}-{beside}").replace([' ', ','], "-");
         let mut case = Case::new(&name, &[beside]);
         let witness = Witness::new(&name);
         let [mut a, other] = case.pair(how, &witness);

@@ -44,14 +44,29 @@ fn pages_are_repaired_by_each_digest() {
 
 #[test]
 fn with_a_list_of_what_was_written_pages_and_memory_are_repaired() {
-    let dir = with_table("tracked");
-    let flags = ["--tracking", "wp-async"];
+    side_by_side(&["wp-async", "faults"], |how| is_tracked(how));
+}
+
+/// Whether a site's command has the descriptor by which it opens pages that are stored to.
+fn opens_pages(site: &std::process::Child) -> bool {
+    let all = fs::read_dir(format!("/proc/{}/fd", site.id())).expect("it runs");
+    let mut links = all.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    links.any(|link| link.as_os_str() == "anon_inode:[userfaultfd]")
+}
+
+fn is_tracked(how: &str) {
+    let dir = with_table(how);
+    let flags = ["--tracking", how];
     repairs_both(&dir, &flags);
     let site = sqlite_site(&dir);
     let right = sqlite(&dir, QUESTION);
     for (a, b) in [(HIDDEN, ""), ("", &*HIDDEN.replace("=0", "=1"))] {
         let mut both = flipped(&site, a, b, &flags);
         ask_until_mended(&mut both, right.trim());
+        if is_root() {
+            let opens = [&both.a, &both.b].map(opens_pages);
+            assert_eq!(opens, [how == "faults"; 2]);
+        }
         let ends = both.end();
         assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
         let name = if b.is_empty() { 'A' } else { 'B' };

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use steadfast_contract::plan::{OnMismatch, Plan};
+use steadfast_contract::plan::{CheckMemory, OnMismatch, Plan};
 use steadfast_digest::vote128;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
@@ -199,6 +199,7 @@ impl Site {
     fn plan_of_others(&self) -> Plan {
         let mut plan = self.plan.clone();
         plan.on_mismatch = OnMismatch::Stop;
+        plan.check_memory = CheckMemory::Off;
         plan
     }
 
