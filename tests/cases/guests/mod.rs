@@ -318,6 +318,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_interrupted.c").replicas(&[1, 2, 3]),
         row("threads_loops.c").replicas(&[1, 2]),
         row("threads_spin.c").replicas(&[2, 3]),
+        row("threads_one_lock.c").replicas(&[1, 2, 3]),
+        row("threads_one_lock.c").args("condition", &["condition"]).replicas(&[1, 2]),
         row("lock_spin.c").replicas(&[1, 2, 3]),
         row("lock_spin.c").args("processes", &["processes"]).replicas(&[1, 2]),
         row("threads_messages.c").replicas(&[1, 2, 3]),

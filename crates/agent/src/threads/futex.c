@@ -4,6 +4,9 @@
  * makes ready whom a wake finds, first come first served. So the outcome is a function of the log and
  * equal in all replicas. A wait for a word of several processes is a call to the kernel (domain.c, try.c).
  *
+ * Who releases a lock may take it again before the one that it has woken has its turn. So that nobody waits for ever, a thread
+ * that was woken in vain keeps its place in the line, and the next wake hands over to it (wake).
+ *
  * Not covered: FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI, which the C libraries no longer use:
  * ENOSYS. Priorities: who waits first comes first.
  * See futex(2), get_robust_list(2).
@@ -69,7 +72,10 @@ static void wait_for_word(u64 word, u32 bitset, u64 deadline, u32 pi)
 {
 	struct sf_thread *t = sf_thread_now();
 	t->state = SF_TH_FUTEX;
-	t->since = sf_thread_order();
+	t->in_vain = t->woken == word;
+	t->since = t->in_vain ? t->place : sf_thread_order();
+	t->place = t->since;
+	t->woken = 0;
 	t->word = word;
 	t->bitset = bitset;
 	t->deadline = deadline;
@@ -91,13 +97,29 @@ static struct sf_thread *waiter(u64 word, u32 bitset)
 	return best;
 }
 
+/* It was woken in vain before: it has its turn at once, since what it waits for has just been given. It comes before all that are
+ * ready, as it was the first of them when it had its turn last. */
 static void wake(struct sf_thread *t)
 {
 	t->regs.rax = 0;
 	t->deadline = 0;
+	t->woken = !t->pi && sf_user_bytes(&t->found, t->word, 4) >= 0 ? t->word : 0;
 	t->word = 0;
 	t->pi = 0;
-	sf_thread_ready(t);
+	if (t->in_vain) {
+		t->state = SF_TH_READY;
+		app.turn |= SF_TURN_GIVE;
+	} else {
+		sf_thread_ready(t);
+	}
+}
+
+/* A thread that was woken has its turn. If somebody has changed the word since, it may have come too late. */
+void sf_futex_goes_on(struct sf_thread *t)
+{
+	u32 v;
+	if (t->woken && (sf_user_bytes(&v, t->woken, 4) < 0 || v == t->found))
+		t->woken = 0;
 }
 
 u32 sf_futex_wake(u64 word, u32 n, u32 bitset)

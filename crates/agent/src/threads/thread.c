@@ -759,7 +759,7 @@ void sf_thread_spends(u32 nr)
 	struct sf_thread *t = sf_thread_now();
 	stretch_ends();
 	if (t->state == SF_TH_RUNS)
-		t->deadline = t->retry = 0;
+		t->deadline = t->retry = t->woken = 0;
 	if (t->pending & ~app.mask)
 		app.turn |= SF_TURN_SIGNAL;
 	if (app.threads > 1 && (nr == NR_sched_yield || ++app.spent >= SHARE))
@@ -776,6 +776,7 @@ static void leave(const struct sf_regs *r)
 	t->alt_sp = app.alt_sp;
 	t->alt_size = app.alt_size;
 	t->alt_flags = app.alt_flags;
+	t->woken = 0;
 	t->done_of_call = app.done_of_call;
 	t->parts = app.parts;
 	t->clear_tid = app.clear_tid;
@@ -809,6 +810,7 @@ static void enter_thread(u32 index, struct sf_regs *r)
 	app.alt_size = t->alt_size;
 	app.alt_flags = t->alt_flags;
 	app.done_of_call = t->done_of_call;
+	sf_futex_goes_on(t);
 	app.parts = t->parts;
 	app.clear_tid = t->clear_tid;
 	app.robust = t->robust;

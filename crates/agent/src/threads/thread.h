@@ -44,6 +44,11 @@ struct sf_thread {
 	u32 has_wait_mask, alt_flags, yields, spins;
 	struct sf_parts parts;
 	char name[16]; /* of its own, or empty (prctl(2), PR_SET_NAME) */
+	/* futex.c */
+	u64 woken;   /* the word for which it was woken last, and that has changed between that and its turn */
+	u64 place;   /* order in which it began to wait for `word` */
+	u32 found;   /* what was there when it was woken */
+	u32 in_vain; /* not 0: it waits for that one again, and has done nothing else */
 	u8 fp[] __attribute__((aligned(1024)));
 };
 _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor's vector state behind it");
@@ -108,6 +113,7 @@ void sf_threads_lead(void);
 s64 sf_futex(const u64 a[6], u64 *deadline, int leads);
 u32 sf_futex_wake(u64 word, u32 n, u32 bitset);
 void sf_futex_shared(void);
+void sf_futex_goes_on(struct sf_thread *);
 void sf_futex_leave(u64 robust, u32 tid);
 
 /* parked.c: threads that wait for a word of several processes */
