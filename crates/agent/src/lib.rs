@@ -207,6 +207,108 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
 ];
 
+/// What no child of a program can have of its flags for `clone`, the first that is found: bit, name, why not, and what to do.
+const CLONE_FLAGS: &[(u64, &str, &str)] = &[
+    (
+        0x100,
+        "CLONE_VM",
+        "parent and child would go on in one memory; fix: make the program start a thread (CLONE_THREAD, CLONE_FS, CLONE_FILES, CLONE_SIGHAND), or map what both use MAP_SHARED",
+    ),
+    (
+        0x4000,
+        "CLONE_VFORK",
+        "a parent waits for its child only where they have one memory; fix: make the program use vfork(2) or posix_spawn(3), or fork(2) and wait for a pipe",
+    ),
+    (
+        0x8000,
+        "CLONE_PARENT",
+        "a child has to be its caller's, which makes its replicas and waits for it; fix: make the program fork without it, and wait in the process that has called",
+    ),
+    (
+        0x400,
+        "CLONE_FILES",
+        "parent and child would go on with one table of descriptors; fix: make the program fork without it, and pass descriptors by SCM_RIGHTS",
+    ),
+    (
+        0x200,
+        "CLONE_FS",
+        "parent and child would go on with one working directory and umask; fix: make the program fork without it",
+    ),
+    (
+        0x800,
+        "CLONE_SIGHAND",
+        "parent and child would go on with one table of handlers; fix: make the program call without it, as vfork(2) does",
+    ),
+    (
+        0x4_0000,
+        "CLONE_SYSVSEM",
+        "parent and child would undo each other's semaphores; fix: make the program fork without it",
+    ),
+    (
+        0x8_0000,
+        "CLONE_SETTLS",
+        "only a thread can have a TLS of its own from the start; fix: make the program set it in the child (ARCH_SET_FS)",
+    ),
+    (
+        0x1000,
+        "CLONE_PIDFD",
+        "no descriptor can name a process of two sites, or a thread; fix: make the program wait by its number",
+    ),
+    (
+        0x10_0000 | 0x20_0000 | 0x100_0000,
+        "CLONE_PARENT_SETTID, CLONE_CHILD_SETTID or CLONE_CHILD_CLEARTID",
+        "a child in its parent's memory has no number there; fix: make the program take the number that the call answers",
+    ),
+    (
+        0x1_0000_0000,
+        "CLONE_CLEAR_SIGHAND",
+        "threads have one table of handlers; fix: make the program call without it",
+    ),
+    (
+        0x2_0000_0000,
+        "CLONE_INTO_CGROUP",
+        "the replicas of a child are in its caller's control group; fix: make the program move the child when it is there (cgroup.procs)",
+    ),
+];
+
+/// The same of what a thread has to have in common with its process.
+const THREADS_HAVE: &[(u64, &str, &str)] = &[
+    (
+        0x400,
+        "CLONE_FILES",
+        "a thread with descriptors of its own would be another process to the kernel; fix: make the program start it without unshared descriptors, or fork",
+    ),
+    (
+        0x200,
+        "CLONE_FS",
+        "a thread with a working directory of its own would be another process to the kernel; fix: make the program use openat(2) and its like, or fork",
+    ),
+];
+
+/// A `clone` that is refused, by the flags that `sf_spawn_odd` of the agent names; bit 63: those that are left out.
+fn cloned(name: &str, note: &str, flags: u64) -> Row {
+    const LEFT_OUT: u64 = 1 << 63; // SF_LEFT_OUT of calls.h
+    let (table, with) = if flags & LEFT_OUT == 0 {
+        (CLONE_FLAGS, "with")
+    } else {
+        (THREADS_HAVE, "of a thread without")
+    };
+    match table.iter().find(|(bit, ..)| flags & bit != 0) {
+        Some((_, flag, note)) => Row {
+            name: format!("{name} {with} {flag}"),
+            note: (*note).into(),
+        },
+        None if flags != 0 => Row {
+            name: format!("{name} with flags {flags:#x}"),
+            note: note.into(),
+        },
+        None => Row {
+            name: name.into(),
+            note: note.into(),
+        },
+    }
+}
+
 /// The row that decides about a call, with its command where the call has several.
 #[must_use]
 pub fn command(number: u32, command: u64) -> Row {
@@ -217,6 +319,9 @@ pub fn command(number: u32, command: u64) -> Row {
         };
     }
     let (name, note) = call(number);
+    if matches!(name, "clone" | "clone3") {
+        return cloned(name, note, command);
+    }
     let multiplexed = COMMANDS.iter().any(|(table, ..)| *table == name);
     if !multiplexed {
         let known = CALLS.iter().any(|(nr, ..)| *nr == number);

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::ELF;
+use super::{ELF, Row, command};
 
 #[test]
 fn the_image_is_an_elf_file_linked_at_its_base() {
@@ -93,4 +93,26 @@ fn a_function_fits_a_screen() {
         }
     }
     assert!(long.is_empty(), "more than {MOST} lines: {long:#?}");
+}
+
+#[test]
+fn a_refused_clone_is_named_by_its_flag() {
+    let name = |flags| command(56, flags).name;
+    assert_eq!(name(0x8000), "clone with CLONE_PARENT");
+    assert_eq!(name(0x100 | 0x400), "clone with CLONE_VM");
+    assert_eq!(
+        name(1 << 63 | 0x400),
+        "clone of a thread without CLONE_FILES"
+    );
+    assert_eq!(name(1 << 40), "clone with flags 0x10000000000");
+    let Row { name, note } = command(435, 0);
+    assert_eq!(name, "clone3");
+    assert!(!note.is_empty());
+    for flag in (0..34).map(|bit| 1_u64 << bit) {
+        let Row { name, note } = command(435, flag);
+        assert!(
+            name.contains("flags") || note.contains("; fix: "),
+            "{name}: {note}"
+        );
+    }
 }

@@ -52,8 +52,6 @@ const DRIVEN: &[&str] = &[
     "lsl.c",
 ];
 
-const THREAD: Expect = Expect::Refused("thread");
-
 /// All rows.
 pub(crate) fn rows() -> Vec<Row> {
     use Variant::{BarePie, Dynamic, NoPie, Static, StaticPie, Stripped, Unoptimised};
@@ -318,10 +316,10 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_interrupted.c").replicas(&[1, 2, 3]),
         row("threads_loops.c").replicas(&[1, 2]),
         row("threads_spin.c").replicas(&[2, 3]),
-        row("threads_one_lock.c").replicas(&[1, 2, 3]),
-        row("threads_one_lock.c").args("condition", &["condition"]).replicas(&[1, 2]),
         row("lock_spin.c").replicas(&[1, 2, 3]),
         row("lock_spin.c").args("processes", &["processes"]).replicas(&[1, 2]),
+        row("threads_one_lock.c").replicas(&[1, 2, 3]),
+        row("threads_one_lock.c").args("condition", &["condition"]).replicas(&[1, 2]),
         row("threads_messages.c").replicas(&[1, 2, 3]),
         row("threads_timers.c").replicas(&[1, 2, 3]),
         row("threads_numbers.c"),
@@ -331,7 +329,10 @@ pub(crate) fn rows() -> Vec<Row> {
         row("owner_killed.c").replicas(&[1, 2, 3]),
         row("threads_first_ends.c"),
         // Refusals: each of these starts something that is not protected yet.
-        row("threads_own_table.c").expect(THREAD),
+        row("threads_own_table.c").expect(Expect::Refused("clone of a thread without CLONE_FILES")),
+        row("clone_flags.c").args("parent", &["parent"]).expect(Expect::Refused("clone with CLONE_PARENT")).replicas(&[2]),
+        row("clone_flags.c").args("files", &["files", "three"]).expect(Expect::Refused("clone3 with CLONE_FILES")).replicas(&[2]),
+        row("clone_flags.c").args("vfork", &["vfork"]).expect(Expect::Refused("clone with CLONE_VFORK")).replicas(&[2]),
         row("execve.c").shapes(Variant::C),
         row("execve_fails.c"),
         row("children_killed.c").replicas(&[1, 2, 3]),

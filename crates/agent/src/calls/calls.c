@@ -1170,6 +1170,17 @@ INLINE s64 answered_here(const struct sf_call *c, const u64 a[6])
 	return (a[0] && sf_user_put(a[0], &zero, 4)) || (a[1] && sf_user_put(a[1], &zero, 4)) ? -EFAULT : 0;
 }
 
+/* Which of its commands a refused call was to carry out, as `command` of lib.rs reads it. */
+COLD static u64 what_of(const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	switch (c->handler) {
+	case SF_H_fork: return sf_spawn_odd(nr, a);
+	case SF_H_prctl:
+	case SF_H_arch_prctl: return a[0];
+	default: return a[1];
+	}
+}
+
 /* Agreed on, and not to be made: what is refused, and how the program ends by its own will. */
 INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
@@ -1181,7 +1192,7 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 	if (unlikely(me.stepping))
 		nr = SF_NR_STEP;
 	if (unlikely(c->class == SF_REFUSE || me.stepping))
-		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
+		sf_end(SF_E_REFUSED, nr, (s64)what_of(c, nr, a), r);
 	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
 	if (unlikely(app.map_files) && nr == NR_futex && me.slot == 0 && sf_shared_waits_in_vain(a))

@@ -32,6 +32,8 @@ struct sf_orphan {
 _Static_assert(sizeof(struct sf_orphan) == 184 && offsetof(struct sf_orphan, inner) == 88, "gate.S");
 s64 sf_orphan(u64 share);
 const struct sf_call *sf_spawn_row(const struct sf_call *, struct sf_call *own, u32 nr, const u64 a[6]);
+#define SF_LEFT_OUT (1ull << 63) /* crates/agent/src/lib.rs, cloned */
+u64 sf_spawn_odd(u32 nr, const u64 a[6]);
 int sf_spawn_before(struct sf_regs *, u32 nr, const u64 a[6]);
 void sf_spawn_hook(struct sf_event *, struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
 s64 sf_spawn_nobody(u64 group, u64 number);

@@ -92,6 +92,20 @@ static u8 class(u32 nr, const u64 a[6])
 	return k.flags & ~OF_FORK ? SF_REFUSE : SF_COMMIT;
 }
 
+/* Of a clone that is refused: those of its flags for which it is, or with SF_LEFT_OUT those that it would need. 0: it is for something else. */
+u64 sf_spawn_odd(u32 nr, const u64 a[6])
+{
+	struct asked k;
+	what_is_asked(nr, a, &k);
+	if (k.flags & CLONE_THREAD)
+		return sf_thread_odd(k.flags);
+	if ((k.flags & CLONE_PIDFD) && (G->options & SF_O_PAIR))
+		return CLONE_PIDFD;
+	if (!(k.flags & CLONE_VM))
+		return k.flags & ~OF_FORK;
+	return (k.flags & ~OF_VFORK) | (k.flags & CLONE_VFORK ? 0 : CLONE_VM);
+}
+
 /* What the kernel answers with EINVAL, whoever asks (clone(2), "ERRORS"). */
 static int contradicts(u64 flags)
 {

@@ -163,6 +163,13 @@ int sf_is_thread(u32 nr, const u64 a[6])
 	return read_wanted(nr, a, &w) && (w.flags & HAS) == HAS && !(w.flags & ~(u64)(HAS | MAY));
 }
 
+/* What keeps it from being such a thread, as sf_spawn_odd says it. */
+u64 sf_thread_odd(u64 flags)
+{
+	const u64 more = flags & ~(u64)(HAS | MAY), less = HAS & ~flags;
+	return more ? more : less ? less | SF_LEFT_OUT : 0;
+}
+
 /* A turn of threads reads one and sets one: by calls they were a fifth of it. */
 static u64 get_fs(void)
 {
@@ -769,6 +776,7 @@ void sf_thread_spends(u32 nr)
 static void leave(const struct sf_regs *r)
 {
 	struct sf_thread *t = sf_thread_now();
+	t->woken = 0;
 	t->regs = *r;
 	t->fs_base = get_fs();
 	sf_fp_save(t->fp);
@@ -776,7 +784,6 @@ static void leave(const struct sf_regs *r)
 	t->alt_sp = app.alt_sp;
 	t->alt_size = app.alt_size;
 	t->alt_flags = app.alt_flags;
-	t->woken = 0;
 	t->done_of_call = app.done_of_call;
 	t->parts = app.parts;
 	t->clear_tid = app.clear_tid;
@@ -803,6 +810,7 @@ static void enter_thread(u32 index, struct sf_regs *r)
 	struct sf_thread *t = sf_thread_at(index);
 	app.current = index;
 	t->state = SF_TH_RUNS;
+	sf_futex_goes_on(t);
 	*r = t->regs;
 	set_fs(t->fs_base);
 	sf_fp_load(t->fp);
@@ -810,7 +818,6 @@ static void enter_thread(u32 index, struct sf_regs *r)
 	app.alt_size = t->alt_size;
 	app.alt_flags = t->alt_flags;
 	app.done_of_call = t->done_of_call;
-	sf_futex_goes_on(t);
 	app.parts = t->parts;
 	app.clear_tid = t->clear_tid;
 	app.robust = t->robust;

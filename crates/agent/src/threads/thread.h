@@ -80,6 +80,7 @@ enum {
 
 /* thread.c */
 int sf_is_thread(u32 nr, const u64 a[6]);
+u64 sf_thread_odd(u64 flags);
 int sf_thread_is_named(const u64 a[6]);
 s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *, u64 *aux, int leads);
 struct sf_thread *sf_thread_at(u32 index);
@@ -112,8 +113,8 @@ void sf_threads_lead(void);
 /* futex.c */
 s64 sf_futex(const u64 a[6], u64 *deadline, int leads);
 u32 sf_futex_wake(u64 word, u32 n, u32 bitset);
-void sf_futex_shared(void);
 void sf_futex_goes_on(struct sf_thread *);
+void sf_futex_shared(void);
 void sf_futex_leave(u64 robust, u32 tid);
 
 /* parked.c: threads that wait for a word of several processes */
