@@ -196,8 +196,13 @@ impl Supervisor<'_> {
         self.alignment.failed = if met { 0 } else { self.alignment.failed + 1 };
         let pause = (PATIENCE * 2_u32.saturating_pow(self.alignment.failed)).min(PATIENCE_MAX);
         let ran = std::mem::take(&mut self.alignment.ran);
-        self.alignment.not_before =
-            Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
+        // One that is to die is held up for nothing else, and replicas that share cores go apart while it computes on.
+        let spacing = if self.group.get32(at!(dying)) == 0 {
+            pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2)
+        } else {
+            SHARE
+        };
+        self.alignment.not_before = Some(Instant::now() + spacing);
         self.alignment.waits = None;
         self.alignment.computes = None;
         PATIENCE
@@ -279,6 +284,11 @@ impl Supervisor<'_> {
         self.alignment.ran = Duration::ZERO;
         self.alignment.not_before = Some(Instant::now() + pause.max(SHARE));
         SHARE
+    }
+
+    /// Whether the last attempt found nowhere to plant a payload.
+    pub(super) fn meets_in_vain(&self) -> bool {
+        self.alignment.hopeless
     }
 
     /// Whether every replica holds the baton of its index (domain.c).

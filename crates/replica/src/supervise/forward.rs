@@ -12,9 +12,11 @@ use crate::job_control;
 /// How long a program computes on after a signal that ends it, until an event comes: default actions are promised within 100 ms.
 /// Time in which it gets no processor is not its own.
 const LAST_EVENT: Duration = Duration::from_millis(60);
-/// The same of one that shares memory: in the middle of its turn it would leave the others something that nobody has agreed on, and
-/// it is held up for an event twenty times within this (alignment.rs).
-const LAST_TURN: Duration = Duration::from_secs(2);
+/// The same of one that shares memory: in the middle of its turn it would leave the others something that nobody has agreed on, which
+/// stops the tree. So it is held up for an event again and again (alignment.rs). Three replicas on two busy cores took 43 s.
+const LAST_TURN: Duration = Duration::from_secs(120);
+/// ... and of one that computes where nothing can be planted: it will come to none.
+const LAST_TURN_HOPELESS: Duration = Duration::from_secs(2);
 /// A SIGCONT that was sent before job control answered is heard within this: some turns of a busy
 /// core. A stop sent to us alone waits as long.
 const AFTERTHOUGHT: Duration = Duration::from_millis(30);
@@ -171,10 +173,10 @@ impl Supervisor<'_> {
         let leader = self.replicas[0].pid;
         let burned = procfs::burned_ns(leader).unwrap_or(0);
         let since = *self.dying.get_or_insert(burned);
-        let may = if self.shares_memory() {
-            LAST_TURN
-        } else {
-            LAST_EVENT
+        let may = match (self.shares_memory(), self.meets_in_vain()) {
+            (true, false) => LAST_TURN,
+            (true, true) => LAST_TURN_HOPELESS,
+            (false, _) => LAST_EVENT,
         };
         let computed = Duration::from_nanos(burned.saturating_sub(since));
         if let Some(left) = may.checked_sub(computed) {
