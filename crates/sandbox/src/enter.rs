@@ -54,6 +54,9 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Isolation) -> i32) -> io::Result<i
     if child::parent() != us {
         exit(1);
     }
+    // What a terminal sends to the caller's process group is the caller's to hear: it ends its sandboxes itself.
+    // SAFETY: setpgid(2) takes numbers.
+    unsafe { libc::setpgid(0, 0) };
     let mut isolation = Isolation::default();
     let sockets = listening();
     let namespaces = unshare(rules, (uid, gid), &mut isolation);

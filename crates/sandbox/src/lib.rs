@@ -9,7 +9,8 @@
 //! Invariants
 //!  1. Nothing inside can signal, trace or see a process outside.
 //!  2. When the first process or its caller dies, the kernel kills everything inside.
-//!  3. What the kernel would not give is told ([`Isolation`]), never assumed.
+//!  3. A signal to the caller's process group reaches nobody inside.
+//!  4. What the kernel would not give is told ([`Isolation`]), never assumed.
 //!
 //! Not covered: denial of service beyond the limits given, kernel bugs.
 
