@@ -280,6 +280,10 @@ fn limits_of_the_caller() -> Trial {
             ("--stack=65536", "ulimit -s 8192"),
             ("--data=4000000", "ulimit -d unlimited"),
             ("--nofile=7", "ulimit -n 1024"),
+            ("--as=800000000", "ulimit -v unlimited"),
+            ("--data=20000000", "ulimit -d unlimited"),
+            ("--nofile=24", "ulimit -n 1024"),
+            ("--fsize=0", "ulimit -f unlimited"),
         ] {
             let words = [limit, &binary, "run", "--", "true"];
             refused(
@@ -299,6 +303,21 @@ fn limits_of_the_caller() -> Trial {
         let run = runs(NAME, Bench::get().binary(), &words)?;
         if run.status.code() != Some(0) || !run.stderr.is_empty() {
             return Err(format!("limits set by the program\n{}", last_lines(&run)).into());
+        }
+        // The launcher raises a soft one for itself, and the program has it as the caller has set it.
+        let words = [
+            "--nofile=20:1024",
+            "--data=20000000:1000000000",
+            &binary,
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "ulimit -Sn; ulimit -Hn; ulimit -Sd; ulimit -Hd; echo a | cat | cat",
+        ];
+        let run = runs(NAME, Path::new("/usr/bin/prlimit"), &words)?;
+        if run.stdout != b"20\n1024\n19531\n976562\na\n" || !run.stderr.is_empty() {
+            return Err(format!("soft limits of the caller\n{}", last_lines(&run)).into());
         }
         Ok(())
     })

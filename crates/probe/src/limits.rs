@@ -8,6 +8,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use steadfast_sys::limit::{self, Limited};
+
 use crate::Finding;
 use crate::boxed::{self, Answer};
 
@@ -16,6 +18,7 @@ pub(crate) fn findings() -> Vec<Finding> {
         processes(),
         open_files(),
         address_space(),
+        data(),
         file_size(),
         locked_memory(),
     ];
@@ -60,7 +63,7 @@ fn processes() -> Finding {
     match outcome.fine() {
         Some(_) => Finding::works(
             "processes",
-            format!("{PROCESSES} more fit the limit of {limit}"),
+            format!("the {PROCESSES} that a run starts with fit the limit of {limit}"),
         ),
         None => Finding::missing(
             "processes",
@@ -71,31 +74,59 @@ fn processes() -> Finding {
     }
 }
 
+/// What a launcher needs of it; `None`: enough.
+fn too_little(name: &'static str, what: Limited, shown: &dyn Fn(u64) -> String) -> Option<Finding> {
+    let found = limit::reach_of(what).filter(|&found| found < what.least())?;
+    let seen = format!(
+        "{} are allowed, at least {} are needed",
+        shown(found),
+        shown(what.least())
+    );
+    Some(Finding::missing(name, seen).needed().fix(what.fix()))
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
 fn open_files() -> Finding {
-    // What the program opens is its own affair; ours is one number (see memory.rs).
-    Finding::works(
-        "open files",
-        format!("{} are allowed", shown(soft(libc::RLIMIT_NOFILE))),
-    )
+    too_little("open files", Limited::Descriptors, &|n| n.to_string()).unwrap_or_else(|| {
+        Finding::works(
+            "open files",
+            format!(
+                "{} are allowed",
+                shown(limit::limit_of(Limited::Descriptors))
+            ),
+        )
+    })
 }
 
 fn address_space() -> Finding {
-    match soft(libc::RLIMIT_AS) {
-        None => Finding::works("address space", "unlimited"),
-        Some(limit) => Finding::slower(
-            "address space",
-            format!("{} MiB are allowed", limit >> 20),
-            "the agent and the log take about 300 MiB of it from the program",
-        )
-        .fix("ulimit -v unlimited"),
-    }
+    too_little("address space", Limited::AddressSpace, &mib).unwrap_or_else(|| {
+        match limit::limit_of(Limited::AddressSpace) {
+            None => Finding::works("address space", "unlimited"),
+            Some(limit) => Finding::slower(
+                "address space",
+                format!("{} are allowed", mib(limit)),
+                "a soft limit is raised by what the replicas need; for the launcher it may be too little with many processes",
+            )
+            .fix(Limited::AddressSpace.fix()),
+        }
+    })
+}
+
+fn data() -> Finding {
+    too_little("data", Limited::Data, &mib).unwrap_or_else(|| {
+        let limit = limit::limit_of(Limited::Data).map_or_else(|| "unlimited".to_owned(), mib);
+        Finding::works("data", limit)
+    })
 }
 
 fn file_size() -> Finding {
-    match soft(libc::RLIMIT_FSIZE) {
-        None => Finding::works("file size", "unlimited"),
-        Some(limit) => Finding::works("file size", format!("{} MiB are allowed", limit >> 20)),
-    }
+    too_little("file size", Limited::FileSize, &mib).unwrap_or_else(|| {
+        let limit = limit::limit_of(Limited::FileSize).map_or_else(|| "unlimited".to_owned(), mib);
+        Finding::works("file size", limit)
+    })
 }
 
 fn locked_memory() -> Finding {

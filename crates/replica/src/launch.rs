@@ -127,6 +127,9 @@ pub(crate) fn launch(
     if let Err(source) = ptrace::seize_for_exec(pid) {
         let why = ptrace::why_denied(pid);
         child::end_soon(pid);
+        if nested() {
+            return Err(LaunchError::Nested);
+        }
         return Err(match child.why() {
             Some(child::Failed::Before(source)) => LaunchError::Step {
                 step: Step::Inherit,
@@ -151,6 +154,12 @@ pub(crate) fn launch(
         .and_then(|_| step(Step::Exec, stop.leave_exec()))
         .and_then(|stop| prepare(stop, group, group.fd(), mask, flips, plan.explain));
     launched.inspect_err(|_| child::end(pid))
+}
+
+/// Whether this process has an agent in it: it is a replica of another run.
+fn nested() -> bool {
+    let own = procfs::own_number().and_then(|pid| procfs::maps(pid).ok());
+    own.is_some_and(|maps| maps.iter().any(|map| map.range.start == abi::BASE))
 }
 
 /// Waits until a child that is let go stands in exec.

@@ -42,7 +42,7 @@ use steadfast_contract::event::EventSink;
 use steadfast_contract::exit::Own;
 use steadfast_contract::plan::{EqualPids, Plan, ProgramEnd, RunReport};
 pub use steadfast_strike::Refusal;
-use steadfast_sys::child::Limited;
+use steadfast_sys::limit::Limited;
 use steadfast_sys::ptrace::Denial;
 use steadfast_sys::terminal::Terminal;
 
@@ -99,6 +99,11 @@ pub enum LaunchError {
     /// The program was not let run: nobody could hold it at its first instruction.
     #[error("the program has to be traced until it starts (ptrace), found {}", untraced(.why))]
     Untraceable { why: Denial, source: io::Error },
+    /// This command is itself a protected program, which cannot trace.
+    #[error(
+        "steadfast run has to be outside of other runs, found itself under steadfast run already"
+    )]
+    Nested,
     /// A call that cannot fail has failed, or one that has to fail has not.
     #[error("{call}(2) has to reach the kernel, found something that answers in its place")]
     Filtered {
@@ -269,6 +274,17 @@ impl Advise for LaunchError {
                 "mount -t proc proc /proc",
                 "in the pid namespace that the program runs in; unshare --mount-proc does it at once",
             ),
+            LaunchError::Nested => Remedy::with_note(
+                "the inner command without steadfast run",
+                "what a protected program starts is protected with it",
+            ),
+            LaunchError::Step { source, .. }
+            | LaunchError::Agent { source, .. }
+            | LaunchError::Untraceable { source, .. }
+                if limits::behind(source).is_some() =>
+            {
+                Remedy::new(limits::behind(source).unwrap_or_default())
+            }
             LaunchError::Untraceable { why, .. } => traceable(why),
             LaunchError::Filtered { call, .. } => Remedy::with_note(
                 format!("a seccomp profile that allows {call}(2)"),
@@ -299,9 +315,7 @@ impl Advise for LaunchError {
                 "a seccomp profile that allows shmat(2)",
                 "docker run --security-opt seccomp=FILE, or SystemCallFilter in a unit",
             ),
-            LaunchError::Limit { what, .. } => {
-                Remedy::with_note(limits::fix(*what), limits::note(*what))
-            }
+            LaunchError::Limit { what, .. } => Remedy::with_note(what.fix(), limits::note(*what)),
             LaunchError::Private { .. } => {
                 Remedy::new("more memory, or copies of less of it (--private=text)")
             }
@@ -353,6 +367,7 @@ impl Advise for LaunchError {
 /// # Errors
 /// When the kernel refuses the second process.
 pub fn divide() -> Result<front::Side, LaunchError> {
+    limits::room()?;
     launch::calls_reach_the_kernel()?;
     front::divide().map_err(|source| LaunchError::Step {
         step: Step::Fork,

@@ -2,37 +2,28 @@
 //!
 //! With less, something fails at some allocation, without a word about why. The program may have such a limit for itself.
 
-use steadfast_sys::child::{Limited, allow_more, limit_of};
+use steadfast_sys::limit::{self, Limited, allow_more, limit_of};
 
 use crate::{LaunchError, abi};
 
-/// Below this a process has too little.
-pub(crate) const fn least(what: Limited) -> u64 {
-    match what {
-        // What the replicas share, and what the launcher has beside (26 MiB when it was measured, and the library that it
-        // looks at).
-        Limited::AddressSpace => abi::SHARED_BYTES as u64 + (64 << 20),
-        // The launcher has two threads with stacks of 2 MiB; it started with 12 MiB, and not with 8.
-        Limited::Data => 16 << 20,
-        // Arguments are parsed with 128 KiB, and not with 96.
-        Limited::Stack => 256 << 10,
-        // A group stands with 8.
-        Limited::Descriptors => 16,
-    }
-}
+const _: () = assert!(abi::SHARED_BYTES as u64 <= limit::SHARED_BYTES);
+
+/// What a process of the program has beside its own: what the replicas share, and the agent.
+const BESIDE: u64 = abi::SHARED_BYTES as u64 + (64 << 20);
 
 pub(crate) fn told(what: Limited, found: u64) -> String {
-    let least = least(what);
+    let least = what.least();
     match what {
         Limited::AddressSpace => format!(
-            "an address space of {} MiB is needed, and what the program needs, found a limit of {} MiB",
+            "an address space of {} MiB is needed for the launcher, and {} MiB for each process beside its own, found a limit of {} MiB",
             least >> 20,
+            BESIDE >> 20,
             found >> 20
         ),
         Limited::Data => format!(
-            "{} MiB of data are needed, found a limit of {} MiB",
+            "{} MiB of data are needed, found a limit of {} KiB",
             least >> 20,
-            found >> 20
+            found >> 10
         ),
         Limited::Stack => format!(
             "a stack of {} KiB is needed, found a limit of {} KiB",
@@ -40,15 +31,11 @@ pub(crate) fn told(what: Limited, found: u64) -> String {
             found >> 10
         ),
         Limited::Descriptors => format!("{least} descriptors are needed, found a limit of {found}"),
-    }
-}
-
-pub(crate) const fn fix(what: Limited) -> &'static str {
-    match what {
-        Limited::AddressSpace => "ulimit -v unlimited",
-        Limited::Data => "ulimit -d unlimited",
-        Limited::Stack => "ulimit -s 8192",
-        Limited::Descriptors => "ulimit -n 1024",
+        Limited::FileSize => format!(
+            "files of {} MiB are needed (memory that the replicas share), found a limit of {} KiB",
+            least >> 20,
+            found >> 10
+        ),
     }
 }
 
@@ -63,8 +50,9 @@ pub(crate) const fn note(what: Limited) -> &'static str {
 }
 
 fn enough(what: Limited) -> Result<(), LaunchError> {
+    limit::raise(what);
     match limit_of(what) {
-        Some(found) if found < least(what) => Err(LaunchError::Limit { what, found }),
+        Some(found) if found < what.least() => Err(LaunchError::Limit { what, found }),
         _ => Ok(()),
     }
 }
@@ -77,16 +65,34 @@ pub fn stack() -> Result<(), LaunchError> {
     enough(Limited::Stack)
 }
 
-/// Whether there is room for a group.
+/// Whether there is room for groups: asked before anything is made, since a file that is too large is a signal.
 pub(crate) fn room() -> Result<(), LaunchError> {
-    [Limited::Descriptors, Limited::Data, Limited::AddressSpace]
-        .into_iter()
-        .try_for_each(enough)
+    [
+        Limited::Descriptors,
+        Limited::Data,
+        Limited::AddressSpace,
+        Limited::FileSize,
+    ]
+    .into_iter()
+    .try_for_each(enough)
 }
 
 /// What a program of ours has set for those that it starts (dovecot sets 256 MiB) leaves no room for a group: such a process
 /// may have that much beside.
 pub(crate) fn room_in(pid: i32) -> Result<(), LaunchError> {
     let what = Limited::AddressSpace;
-    allow_more(pid, what, least(what)).map_err(|found| LaunchError::Limit { what, found })
+    allow_more(pid, what, BESIDE).map_err(|found| LaunchError::Limit { what, found })
+}
+
+/// Which limit of the caller has probably made the kernel refuse something.
+pub(crate) fn behind(source: &std::io::Error) -> Option<&'static str> {
+    match source.raw_os_error()? {
+        libc::EMFILE => Some(Limited::Descriptors.fix()),
+        libc::ENOMEM if limit_of(Limited::AddressSpace).is_some() => {
+            Some(Limited::AddressSpace.fix())
+        }
+        libc::ENOMEM if limit_of(Limited::Data).is_some() => Some(Limited::Data.fix()),
+        libc::EAGAIN => Some("ulimit -u unlimited, and pids.max of the control group"),
+        _ => None,
+    }
 }

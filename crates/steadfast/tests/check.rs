@@ -304,42 +304,39 @@ fn limited(
 #[test]
 fn each_limit_that_is_too_low_is_named_with_its_fix() {
     let program = reachable();
-    struct Limit {
-        resource: libc::__rlimit_resource_t,
-        limit: u64,
-        fix: &'static str,
-    }
-    for Limit {
-        resource,
-        limit,
-        fix,
-    } in [
-        Limit {
-            resource: libc::RLIMIT_FSIZE,
-            limit: 1 << 20,
-            fix: "ulimit -f unlimited",
-        },
-        Limit {
-            resource: libc::RLIMIT_NOFILE,
-            limit: 256,
-            fix: "ulimit -n 1024",
-        },
-        Limit {
-            resource: libc::RLIMIT_AS,
-            limit: 200 << 20,
-            fix: "ulimit -v unlimited",
-        },
+    for (resource, limit, name, fix) in [
+        (
+            libc::RLIMIT_FSIZE,
+            1 << 20,
+            "shared memory",
+            "ulimit -f unlimited",
+        ),
+        (libc::RLIMIT_NOFILE, 24, "open files", "ulimit -n 1024"),
+        (
+            libc::RLIMIT_AS,
+            200 << 20,
+            "shared memory",
+            "ulimit -v unlimited",
+        ),
+        (
+            libc::RLIMIT_AS,
+            800 << 20,
+            "address space",
+            "ulimit -v unlimited",
+        ),
+        (libc::RLIMIT_DATA, 20 << 20, "data", "ulimit -d unlimited"),
     ] {
         let found = limited(&program, true, resource, limit);
         assert!(!found.usable, "{fix}");
-        assert_eq!(found.state("shared memory"), "missing", "{fix}");
-        assert_eq!(found.fix("shared memory"), fix);
+        assert_eq!(found.state(name), "missing", "{fix}");
+        assert_eq!(found.fix(name), fix);
     }
     // What is not needed does not matter.
     for (resource, limit) in [
         (libc::RLIMIT_MEMLOCK, 0),
         (libc::RLIMIT_STACK, 1 << 20),
         (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_NOFILE, 64),
     ] {
         assert!(limited(&program, true, resource, limit).usable);
     }

@@ -19,6 +19,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::limit;
 use crate::signals::{self, RawInfo, Taken};
 
 /// What the child does between fork and exec.
@@ -193,6 +194,7 @@ unsafe fn become_program(
         if heard != 1 || word != GO {
             libc::_exit(127);
         }
+        need(limit::give_back());
         libc::execve(spawn.path.as_ptr(), argv.as_ptr(), environ);
         fail(0)
     }
@@ -335,62 +337,6 @@ pub fn cpu_limit(pid: i32) -> Option<std::time::Duration> {
     let rc = unsafe { libc::prlimit(pid, libc::RLIMIT_CPU, std::ptr::null(), &raw mut limit) };
     (rc == 0 && limit.rlim_max != libc::RLIM_INFINITY)
         .then(|| std::time::Duration::from_secs(limit.rlim_max))
-}
-
-/// What a process may have only so much of (setrlimit(2)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limited {
-    AddressSpace,
-    Data,
-    Stack,
-    Descriptors,
-}
-
-impl Limited {
-    fn resource(self) -> libc::__rlimit_resource_t {
-        match self {
-            Limited::AddressSpace => libc::RLIMIT_AS,
-            Limited::Data => libc::RLIMIT_DATA,
-            Limited::Stack => libc::RLIMIT_STACK,
-            Limited::Descriptors => libc::RLIMIT_NOFILE,
-        }
-    }
-}
-
-/// Where another process may have less than `least` of it, it may have so much more from here on.
-///
-/// # Errors
-/// What it may have, if that cannot be changed: its hard limit is as low, and this process may not raise it.
-pub fn allow_more(pid: i32, what: Limited, least: u64) -> Result<(), u64> {
-    let resource = what.resource();
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: no new limit is given, and `limit` is valid for the call.
-    let rc = unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut limit) };
-    let found = limit.rlim_cur;
-    if rc != 0 || found == libc::RLIM_INFINITY || found >= least {
-        return Ok(());
-    }
-    limit.rlim_cur += least;
-    limit.rlim_max = limit.rlim_max.max(limit.rlim_cur);
-    // SAFETY: the old limit is not asked for, and `limit` is valid for the call.
-    let rc = unsafe { libc::prlimit(pid, resource, &raw const limit, std::ptr::null_mut()) };
-    if rc == 0 { Ok(()) } else { Err(found) }
-}
-
-/// How much of it this process may have (the soft limit); none where it is unlimited.
-#[must_use]
-pub fn limit_of(what: Limited) -> Option<u64> {
-    let resource = what.resource();
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is valid for the call.
-    let rc = unsafe { libc::getrlimit(resource, &raw mut limit) };
-    (rc == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Whether a number is that of a child, alive or not yet reaped.

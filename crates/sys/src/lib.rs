@@ -19,6 +19,7 @@ pub mod futex;
 pub mod inherit;
 pub mod ipc;
 pub mod layout;
+pub mod limit;
 pub mod linear;
 pub mod manager;
 pub mod memfd;

@@ -75,7 +75,7 @@ pub(super) fn memory_limit() -> Trial {
 pub(super) fn address_space_limit(dir: &Path, guest: &Path) -> Result<(), Failed> {
     let events = dir.join("events");
     let invocation = Invocation {
-        wrapper: ["/usr/bin/prlimit", "--as=400000000"]
+        wrapper: ["/usr/bin/prlimit", "--as=400000000:unlimited"]
             .map(str::to_owned)
             .to_vec(),
         protector: protector(2, &events, &[]),
