@@ -568,6 +568,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
         Err(format!("no verdict: {text}").into())
     }));
+    trials.extend(crate::output::trials());
     trials.extend(crate::denied::trials());
     trials.extend(crate::install::trials());
     trials

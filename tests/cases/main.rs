@@ -51,6 +51,7 @@ mod levels;
 mod link;
 mod notify;
 mod nudges;
+mod output;
 mod outside;
 mod packages;
 mod pass;

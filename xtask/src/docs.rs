@@ -217,7 +217,9 @@ the unambiguous verdict is in `--json` and `--events`.
 
 ## Other commands
 
-Every command ends with 0 when it has done what it was asked, and with 64, 121, 123 and 127 as above. Beside these:
+Every command ends with 0 when it has done what it was asked, and with 64, 121, 123 and 127 as above. A result that standard output
+does not take (a full device, a closed descriptor) is told, and is 121 where the command would have ended with 0. A reader that has left its
+pipe is no failure. Beside these:
 
 | Command | Code | Meaning |
 |---|---:|---|

@@ -45,24 +45,63 @@ use steadfast_group::Member;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        Err(why) if why.use_stderr() => {
+            say::error(steadfast_manual::usage(&why).trim_end());
+            say::finish();
+            return Own::Usage.code().into();
+        }
         Err(why) => {
-            let _ = why.print();
-            return if why.use_stderr() {
-                Own::Usage.code().into()
-            } else {
-                ExitCode::SUCCESS
-            };
+            say::result(why.render().to_string().trim_end());
+            return end(ExitCode::SUCCESS);
         }
     };
-    let code = match command(cli) {
-        Ok(code) => code,
+    match command(cli) {
+        Ok(code) => end(code),
         Err(why) => {
-            say::error(&format!("{why:#}"));
-            Own::Setup.code().into()
+            say::error(&shaped(&why));
+            end(Own::Setup.code().into())
         }
+    }
+}
+
+/// How the command ends, which would have ended so.
+fn end(code: ExitCode) -> ExitCode {
+    let lost = say::lost().filter(|why| why.kind() != std::io::ErrorKind::BrokenPipe);
+    let code = match lost {
+        Some(why) => {
+            say::error(&format!(
+                "standard output has to take the result, and it could not be written to the end\n  cause: {why}"
+            ));
+            if code == ExitCode::SUCCESS {
+                Own::Setup.code().into()
+            } else {
+                code
+            }
+        }
+        None => code,
     };
     say::finish();
     code
+}
+
+/// An error and its causes. What follows the first line of one of them (a fix) comes last.
+fn shaped(why: &anyhow::Error) -> String {
+    let texts: Vec<String> = why.chain().map(ToString::to_string).collect();
+    let parts = || texts.iter().map(|text| text.split_once('\n'));
+    let rest: String = parts()
+        .flatten()
+        .map(|(_, rest)| format!("\n{rest}"))
+        .collect();
+    if rest.is_empty() {
+        return format!("{why:#}");
+    }
+    let mut heads = texts.iter().filter_map(|text| text.lines().next());
+    let first = heads.next().unwrap_or_default();
+    let causes: Vec<&str> = heads.collect();
+    if causes.is_empty() {
+        return texts.concat();
+    }
+    format!("{first}\n  cause: {}{rest}", causes.join(": "))
 }
 
 fn command(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -134,17 +173,17 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
             ));
         }
         (Some(Verb::Completions { shell }), _) => {
-            made(&steadfast_manual::completions(shell, Cli::command()))?;
+            made(&steadfast_manual::completions(shell, Cli::command()));
         }
-        (Some(Verb::Man), _) => made(&steadfast_manual::page_with_verbs(&Cli::command())?)?,
+        (Some(Verb::Man), _) => made(&steadfast_manual::page_with_verbs(&Cli::command())?),
         (Some(Verb::Replica(args)), _) => replica_of(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what is made from the definition of the flags.
-fn made(text: &str) -> std::io::Result<()> {
-    std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())
+fn made(text: &str) {
+    say::result(text.trim_end());
 }
 
 fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
@@ -344,7 +383,21 @@ fn waiting(waiting: &serde_json::Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::waiting;
+    use anyhow::Context as _;
+
+    use super::{shaped, waiting};
+
+    #[test]
+    fn a_cause_comes_before_the_fix() {
+        let refused: anyhow::Result<()> = Err(std::io::Error::from_raw_os_error(111))
+            .context("nobody answers\n  fix:   start one");
+        assert_eq!(
+            shaped(&refused.unwrap_err()),
+            "nobody answers\n  cause: Connection refused (os error 111)\n  fix:   start one"
+        );
+        assert_eq!(shaped(&anyhow::anyhow!("b").context("a")), "a: b");
+        assert_eq!(shaped(&anyhow::anyhow!("a\n  fix:   c")), "a\n  fix:   c");
+    }
 
     #[test]
     fn what_waits_is_said_and_nothing_where_nothing_does() {

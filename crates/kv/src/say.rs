@@ -30,6 +30,7 @@ enum Said {
 
 static QUEUE: OnceLock<Option<SyncSender<Said>>> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
+static LOST: OnceLock<std::io::Error> = OnceLock::new();
 
 /// The way to the thread that writes; none where there can be no thread.
 fn queue() -> Option<&'static SyncSender<Said>> {
@@ -60,8 +61,7 @@ fn write(said: Said) {
     match said {
         Said::Out(line) => {
             let mut out = std::io::stdout().lock();
-            let _ = writeln!(out, "{line}");
-            let _ = out.flush();
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         }
         Said::Err(line) => drop(writeln!(std::io::stderr(), "steadfast kv: {line}")),
         Said::All(written) => drop(written.send(())),
@@ -103,7 +103,16 @@ pub(crate) fn error(text: &str) {
 /// What a command was asked for: all of it, however slowly it is read.
 pub(crate) fn result(text: &str) {
     finish();
-    write(Said::Out(text.to_owned()));
+    let mut out = std::io::stdout().lock();
+    if let Err(why) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // The first reason is the one.
+        let _ = LOST.set(why);
+    }
+}
+
+/// Why a result was not written. Whoever has closed a pipe has seen what it wanted.
+pub(crate) fn lost() -> Option<&'static std::io::Error> {
+    LOST.get()
 }
 
 /// Waits until what was said is written.

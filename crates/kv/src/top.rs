@@ -52,7 +52,7 @@ pub(crate) fn run(at: &At, as_json: bool, interval: Duration, count: Option<u64>
         };
         say::result(&text);
         shown += 1;
-        if count.is_some_and(|count| shown >= count) {
+        if say::lost().is_some() || count.is_some_and(|count| shown >= count) {
             return Ok(());
         }
         known = members.values().chain([&at.at]).cloned().collect();

@@ -23,6 +23,41 @@ pub fn completions(shell: clap_complete::Shell, mut command: Command) -> String 
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// What the parser of flags refuses, in the common shape of errors: what it wants on the first line, then its tips.
+#[must_use]
+pub fn usage(said: &clap::Error) -> String {
+    let mut requirement = String::new();
+    let mut rest = String::new();
+    for line in said
+        .render()
+        .to_string()
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
+        if let Some(what) = line.strip_prefix("error: ") {
+            requirement.push_str(what);
+        } else if let Some(tip) = line.strip_prefix("tip: ") {
+            // Behind `--` a flag would be the name of a program.
+            if !tip.contains(" as a value, use '-- ") {
+                let _ = writeln!(rest, "  fix:   {tip}");
+            }
+        } else if let Some(words) = line
+            .strip_prefix("[possible values: ")
+            .and_then(|l| l.strip_suffix(']'))
+        {
+            let _ = writeln!(rest, "  fix:   one of {words}");
+        } else if let Some(usage) = line.strip_prefix("Usage: ") {
+            let _ = writeln!(rest, "  usage: {usage}");
+        } else if !line.starts_with("For more information") {
+            // A list that belongs to the requirement, one item a line.
+            requirement.push(' ');
+            requirement.push_str(line);
+        }
+    }
+    format!("{requirement}\n{rest}")
+}
+
 /// The page of a command, as roff, with a section for each of its verbs.
 ///
 /// # Errors

@@ -355,6 +355,7 @@ mod tests {
             let mut console = Console {
                 out: &mut Vec::new(),
                 err: &mut said,
+                lost: None,
             };
             let refusal = Refusal::not_linked(program, "why", "how");
             assert_eq!(refuse(program, &refusal, &mut console), Exit::Status(1));

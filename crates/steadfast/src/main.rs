@@ -55,18 +55,25 @@ fn end(exit: Exit) -> ! {
 }
 
 fn command() -> Exit {
+    let mut out = os::Output(io::stdout());
     let mut console = Console {
-        out: &mut io::stdout(),
+        out: &mut out,
         err: &mut io::stderr(),
+        lost: None,
     };
+    let exit = carry_out(&mut console);
+    console.settle(exit)
+}
+
+fn carry_out(console: &mut Console<'_>) -> Exit {
     // A compiler's arguments are clang's to read, so they never meet our own parser.
     let arguments: Vec<_> = std::env::args_os().collect();
     if let Some(cxx) = arguments.first().and_then(cc::by_name) {
-        return cc::compile(cxx, &arguments[1..], &mut console);
+        return cc::compile(cxx, &arguments[1..], console);
     }
     match arguments.get(1).and_then(|word| word.to_str()) {
-        Some("cc") => return cc::compile(false, &arguments[2..], &mut console),
-        Some("c++") => return cc::compile(true, &arguments[2..], &mut console),
+        Some("cc") => return cc::compile(false, &arguments[2..], console),
+        Some("c++") => return cc::compile(true, &arguments[2..], console),
         Some(word) if let Some(part) = parts::named(word) => {
             let Err(missing) = part.execute(&arguments[2..]);
             return console.refuse(&missing);
@@ -77,16 +84,16 @@ fn command() -> Exit {
         return console.refuse(&why);
     }
     match cli::parse(arguments) {
-        Ok(cli::Command::Run(args)) => run::run(&args, &mut console, engine::run),
-        Ok(cli::Command::Check(args)) => check::check(&args, &mut console),
-        Ok(cli::Command::Ps(args)) => status::ps(&args, &mut console),
-        Ok(cli::Command::Top(args)) => status::top(&args, &mut console),
-        Ok(cli::Command::Inject { verb }) => inject::inject(&verb, &mut console),
+        Ok(cli::Command::Run(args)) => run::run(&args, console, engine::run),
+        Ok(cli::Command::Check(args)) => check::check(&args, console),
+        Ok(cli::Command::Ps(args)) => status::ps(&args, console),
+        Ok(cli::Command::Top(args)) => status::top(&args, console),
+        Ok(cli::Command::Inject { verb }) => inject::inject(&verb, console),
         // Only reached by a form that is not a call of a compiler: help has been printed already.
-        Ok(cli::Command::Cc { arguments }) => cc::compile(false, &arguments, &mut console),
-        Ok(cli::Command::Cxx { arguments }) => cc::compile(true, &arguments, &mut console),
-        Ok(cli::Command::Completions { shell }) => manual::completions(&mut console, shell),
-        Ok(cli::Command::Man { page }) => manual::man(&mut console, page.as_deref()),
-        Err(said) => report::usage(&mut console, &said),
+        Ok(cli::Command::Cc { arguments }) => cc::compile(false, &arguments, console),
+        Ok(cli::Command::Cxx { arguments }) => cc::compile(true, &arguments, console),
+        Ok(cli::Command::Completions { shell }) => manual::completions(console, shell),
+        Ok(cli::Command::Man { page }) => manual::man(console, page.as_deref()),
+        Err(said) => report::usage(console, &said),
     }
 }

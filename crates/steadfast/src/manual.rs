@@ -225,7 +225,9 @@ The whole grammar is in docs/reference/fault\\-grammar.md of the source.\n";
 
 fn see_also(page: Option<&str>) -> String {
     let pages: &[&str] = match page {
-        None => &["run", "check", "inject", "cc", "kv", "pair", "host"],
+        None => &[
+            "run", "check", "ps", "top", "inject", "cc", "kv", "pair", "host",
+        ],
         Some("cc" | "c++") => &["policy"],
         Some("ps") => &["top"],
         Some("top") => &["ps"],

@@ -69,6 +69,22 @@ pub(crate) fn ambient() -> Ambient {
     }
 }
 
+/// Standard output as the caller left it: the runtime has opened a closed one on /dev/null.
+pub(crate) struct Output(pub(crate) io::Stdout);
+
+impl io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if ambient().closed[1] {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Whether this process may execute a file, by its effective identity as execve(2) judges.
 pub(crate) fn may_execute(path: &CStr) -> io::Result<()> {
     // SAFETY: `path` is terminated by its type, and the call keeps no pointer to it.

@@ -7,7 +7,9 @@
 //!   or:    an alternative   (and what it costs)
 //! ```
 //!
-//! Invariant: writing never fails the run. A closed stderr loses the text, not the status.
+//! Invariants
+//!  1. Writing never fails the run of a program. A closed stderr loses the text, not the status.
+//!  2. A result that standard output did not take is told, and is no success, unless its reader has left.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -28,15 +30,49 @@ pub(crate) struct Console<'a> {
     pub(crate) out: &'a mut dyn io::Write,
     /// For everything else.
     pub(crate) err: &'a mut dyn io::Write,
+    /// Why a result was not written, the first time.
+    pub(crate) lost: Option<io::Error>,
+}
+
+/// Standard output did not take a result.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output has to take the result, and it could not be written to the end")]
+struct Unwritten(#[source] io::Error);
+
+impl Advise for Unwritten {
+    fn exit(&self) -> Own {
+        Own::Setup
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        Some(Remedy::new(
+            "standard output that is open, on a device with room",
+        ))
+    }
 }
 
 impl Console<'_> {
     /// A result.
     pub(crate) fn result(&mut self, text: &str) {
-        let _ = self
+        let written = self
             .out
             .write_all(text.as_bytes())
             .and_then(|()| self.out.flush());
+        if let Err(why) = written {
+            self.lost.get_or_insert(why);
+        }
+    }
+
+    /// How the command ends, which would have ended so: not well where a result was lost. Whoever has closed a pipe has seen
+    /// what it wanted.
+    pub(crate) fn settle(&mut self, exit: Exit) -> Exit {
+        match self.lost.take() {
+            Some(why) if why.kind() != io::ErrorKind::BrokenPipe => {
+                let lost = self.refuse(&Unwritten(why));
+                if exit == Exit::Status(0) { lost } else { exit }
+            }
+            _ => exit,
+        }
     }
 
     /// Anything else; in one piece, so that other writers do not cut in.
@@ -114,39 +150,10 @@ pub(crate) fn usage(console: &mut Console<'_>, said: &clap::Error) -> Exit {
             Exit::Own(Own::Usage)
         }
         _ => {
-            console.say(&wrong_usage(&text));
+            console.say(&format!("steadfast: {}", steadfast_manual::usage(said)));
             Exit::Own(Own::Usage)
         }
     }
-}
-
-/// The parser's words in the common shape: what it wants on the first line, then its tips.
-fn wrong_usage(rendered: &str) -> String {
-    let mut requirement = String::new();
-    let mut rest = String::new();
-    for line in rendered
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-    {
-        if let Some(what) = line.strip_prefix("error: ") {
-            requirement.push_str(what);
-        } else if let Some(tip) = line.strip_prefix("tip: ") {
-            let _ = writeln!(rest, "  fix:   {tip}");
-        } else if let Some(words) = line
-            .strip_prefix("[possible values: ")
-            .and_then(|l| l.strip_suffix(']'))
-        {
-            let _ = writeln!(rest, "  fix:   one of {words}");
-        } else if let Some(usage) = line.strip_prefix("Usage: ") {
-            let _ = writeln!(rest, "  usage: {usage}");
-        } else if !line.starts_with("For more information") {
-            // A list that belongs to the requirement, one item a line.
-            requirement.push(' ');
-            requirement.push_str(line);
-        }
-    }
-    format!("steadfast: {requirement}\n{rest}")
 }
 
 /// Our own failure.

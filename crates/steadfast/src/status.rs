@@ -116,9 +116,9 @@ pub(crate) fn top(args: &TopArgs, console: &mut Console<'_>) -> Exit {
             } else {
                 "\n"
             };
-            let written = write!(console.out, "{screen}{blank}{text}");
-            // Whoever read this has left.
-            if written.and_then(|()| console.out.flush()).is_err() {
+            console.result(&format!("{screen}{blank}{text}"));
+            // Whoever read this has left, or nobody can.
+            if console.lost.is_some() {
                 break;
             }
         }

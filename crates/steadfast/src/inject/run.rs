@@ -4,8 +4,9 @@
 //! the campaign between two runs, and the directory can be gone on with.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub(crate) struct RunArgs {
     out: PathBuf,
 
     /// Runs of each fault type
-    #[arg(long, value_name = "N", default_value_t = 400)]
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
 
     /// Stop as soon as this gate is decided, such as 'sdc.upper95 < 1%'
@@ -80,6 +81,7 @@ pub(super) fn run(args: &RunArgs, console: &mut Console<'_>) -> Exit {
 pub(super) fn plan(args: &RunArgs, console: &mut Console<'_>) -> Exit {
     finish(console, |console| {
         let order = args.target.order(args.extent())?;
+        takes_files(&args.out)?;
         let running = Running::prepare(
             &order,
             env!("CARGO_PKG_VERSION"),
@@ -101,6 +103,7 @@ fn campaign(args: &RunArgs, console: &mut Console<'_>) -> Result<Exit, OrderErro
         None => None,
     };
     let order = args.target.order(args.extent())?;
+    takes_files(&args.out)?;
     let mut running = Running::prepare(
         &order,
         env!("CARGO_PKG_VERSION"),
@@ -177,6 +180,22 @@ fn campaign(args: &RunArgs, console: &mut Console<'_>) -> Result<Exit, OrderErro
         Exit::Signal(libc::SIGINT)
     } else {
         Exit::Status(0)
+    })
+}
+
+/// Preparation takes its time, and the results need a place. What is made here to find out goes again.
+fn takes_files(out: &Path) -> Result<(), OrderError> {
+    let new = !out.exists();
+    let trial = out.join(format!(".trial-{}", std::process::id()));
+    let made = fs::create_dir_all(out).and_then(|()| fs::write(&trial, ""));
+    let _ = fs::remove_file(&trial);
+    if new {
+        let _ = fs::remove_dir(out);
+    }
+    made.map_err(|why| OrderError::Flag {
+        flag: "out",
+        needed: format!("a directory that can be written ({why})"),
+        found: out.display().to_string(),
     })
 }
 

@@ -45,6 +45,7 @@ fn run_program(
     let mut console = Console {
         out: &mut out,
         err: &mut err,
+        lost: None,
     };
     let exit = run(&args, &mut console, |_, sink| {
         for (t_ns, what) in (0..).zip(events) {
