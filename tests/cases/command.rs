@@ -280,7 +280,6 @@ fn limits_of_the_caller() -> Trial {
             ("--stack=65536", "ulimit -s 8192"),
             ("--data=4000000", "ulimit -d unlimited"),
             ("--nofile=7", "ulimit -n 1024"),
-            ("--as=800000000", "ulimit -v unlimited"),
             ("--data=20000000", "ulimit -d unlimited"),
             ("--nofile=24", "ulimit -n 1024"),
             ("--fsize=0", "ulimit -f unlimited"),

@@ -34,9 +34,9 @@ impl Limited {
     #[must_use]
     pub const fn least(self) -> u64 {
         match self {
-            // The shared memory of each process of the program is mapped twice: room for six of them, and what the launcher
-            // has beside. With four of them it had 2,490 MiB.
-            Limited::AddressSpace => 14 * SHARED_BYTES + (64 << 20),
+            // For a program of one process: what its replicas share, and what the launcher has beside (26 MiB when it was
+            // measured, and the library that it looks at).
+            Limited::AddressSpace => SHARED_BYTES + (64 << 20),
             // A shell with a pipeline did not run with 20 MiB, and ran with 40.
             Limited::Data => 64 << 20,
             // Arguments are parsed with 128 KiB, and not with 96.
@@ -44,6 +44,17 @@ impl Limited {
             // A group stands with 8. A shell with a pipeline did not run with 24, and ran with 30.
             Limited::Descriptors => 64,
             Limited::FileSize => SHARED_BYTES,
+        }
+    }
+
+    /// With this a launcher has enough for a shell and its pipelines. Where it has less, it takes what the hard limit allows.
+    #[must_use]
+    pub const fn wanted(self) -> u64 {
+        match self {
+            // The shared memory of each process of the program is mapped twice: room for six of them, and what the launcher
+            // has beside. With four of them it had 2,490 MiB.
+            Limited::AddressSpace => 14 * SHARED_BYTES + (64 << 20),
+            _ => self.least(),
         }
     }
 
@@ -115,7 +126,7 @@ pub fn raise(what: Limited) {
     let Some((at, limit)) = what.raised().zip(get(what)) else {
         return;
     };
-    if limit.rlim_cur >= what.least() || limit.rlim_cur == limit.rlim_max {
+    if limit.rlim_cur >= what.wanted() || limit.rlim_cur == limit.rlim_max {
         return;
     }
     let most = libc::rlimit {
