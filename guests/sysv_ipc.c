@@ -4,7 +4,14 @@
 #include <sys/msg.h>
 #include <sys/sem.h>
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) { /* all values of a set at once */
+        unsigned short all[2] = {1, 2};
+        int set = semget(IPC_PRIVATE, 2, 0600);
+        check(argv[1], semctl(set, 0, SETALL, all) == 0 && semctl(set, 0, GETALL, all) == 0 && all[1] == 2);
+        check("removed", semctl(set, 0, IPC_RMID) == 0);
+        return done();
+    }
     struct { long type; char text[32]; } m = {3, "message"}, r = {0};
     int q = msgget(IPC_PRIVATE, 0600), s = semget(IPC_PRIVATE, 1, 0600);
     sink(&q, sizeof q);

@@ -129,7 +129,15 @@ fn generate_names(tables: &Path, out: &Path) {
         ));
     }
     code.push_str("];\nstatic COMMANDS: &[(&str, u64, &str, &str)] = &[\n");
-    for table in ["ioctl", "fcntl", "prctl", "arch_prctl"] {
+    for table in [
+        "ioctl",
+        "fcntl",
+        "prctl",
+        "arch_prctl",
+        "semctl",
+        "shmctl",
+        "msgctl",
+    ] {
         for row in read(&format!("{table}.def")).split("\nSUB(").skip(1) {
             let number = row
                 .split(',')

@@ -116,3 +116,15 @@ fn a_refused_clone_is_named_by_its_flag() {
         );
     }
 }
+
+/// What a row refuses is refused with its own fix, whichever table it is in.
+#[test]
+fn a_refused_command_has_the_fix_of_its_row() {
+    const SEMCTL: u32 = 66;
+    for (code, name, fix) in [(13, "GETALL", "GETVAL"), (17, "SETALL", "SETVAL")] {
+        let row = command(SEMCTL, code);
+        assert_eq!(row.name, format!("semctl({name})"));
+        let (_, said) = row.note.split_once("; fix: ").expect("a fix");
+        assert!(said.contains(fix), "{said}");
+    }
+}

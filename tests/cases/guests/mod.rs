@@ -261,6 +261,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("ioctl_ifconf.c"),
         row("ioctl_unknown.c").expect(Expect::Refused("ioctl")),
         row("sysv_ipc.c"),
+        row("sysv_ipc.c").args("all", &["all"]).expect(Expect::Refused("SETVAL")),
         row("sysv_shm.c"),
         row("mqueue.c"),
         row("futex.c"),

@@ -1170,14 +1170,15 @@ INLINE s64 answered_here(const struct sf_call *c, const u64 a[6])
 	return (a[0] && sf_user_put(a[0], &zero, 4)) || (a[1] && sf_user_put(a[1], &zero, 4)) ? -EFAULT : 0;
 }
 
-/* Which of its commands a refused call was to carry out, as `command` of lib.rs reads it. */
+/* Which of its commands a refused call was to carry out, as `command` of lib.rs reads it. Those of System V's sets and queues have a
+ * flag above them (ipc(5)). */
 COLD static u64 what_of(const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	switch (c->handler) {
 	case SF_H_fork: return sf_spawn_odd(nr, a);
 	case SF_H_prctl:
 	case SF_H_arch_prctl: return a[0];
-	default: return a[1];
+	default: return nr == NR_semctl ? a[2] & 0xff : nr == NR_msgctl ? a[1] & 0xff : a[1];
 	}
 }
 
