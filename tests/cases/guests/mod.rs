@@ -388,6 +388,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "memory_objects.c",
         "memory_written.c",
         "only_read.c",
+        "socket_mapped.c",
     ] {
         rows.push(row(source).replicas(&[1, 2, 3]));
     }

@@ -10,6 +10,7 @@
  * except queries, which change nothing.
  */
 #include "agent.h"
+#include "ground/stat.h"
 
 #define SF_TABLE_ROW(nr, nm, cl, h, e, a0, a1, a2, a3, a4, a5, nt) \
 	[nr] = { .name = #nm, .class = SF_##cl, .handler = SF_H_##h, .err = e, .arg = { a0, a1, a2, a3, a4, a5 }, .note = nt },
@@ -938,10 +939,33 @@ static void maps_file(struct sf_result *r, const u64 a[6], s64 ret)
 	}
 }
 
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
+#define ANY_FIXED 0x100010ull /* MAP_FIXED, MAP_FIXED_NOREPLACE */
+
+/* Nothing can be received into such a mapping (sockopt.def, TCP_ZEROCOPY_RECEIVE), and a follower with a table of its own could not
+ * open what is mapped: as a kernel that maps no sockets. What is wrong with the other arguments the kernel says. */
+static s64 maps_socket(const u64 a[6])
+{
+	struct stat st;
+	if (sys2(NR_fstat, (u32)a[4], &st) < 0 || (st.mode & S_IFMT) != S_IFSOCK)
+		return 0;
+	const s64 r = sf_sys(NR_mmap, 0, a[1], a[2], a[3] & ~ANY_FIXED, a[4], a[5]);
+	if (sf_failed(r))
+		return r;
+	sys2(NR_munmap, r, a[1]);
+	return -ENODEV;
+}
+
 static s64 leader_maps(struct sf_event *e, u32 nr, const u64 a[6], struct sf_result **out)
 {
 	sf_heap_settle(nr, a);
 	const int of_a_file = nr == NR_mmap && !(a[3] & 0x20);
+	const s64 refused = of_a_file ? maps_socket(a) : 0;
+	if (unlikely(refused)) {
+		*out = sf_result_begin(e, refused);
+		return refused;
+	}
 	if (unlikely(me.tables_apart) && of_a_file)
 		lend(a[4], me.regs);
 	const s64 ret = sf_memory_call(nr, a, 0);
