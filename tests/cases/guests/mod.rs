@@ -324,6 +324,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_messages.c").replicas(&[1, 2, 3]),
         row("threads_timers.c").replicas(&[1, 2, 3]),
         row("threads_numbers.c"),
+        row("tid_address.c").replicas(&[1, 2, 3]),
         row("threads_named.c").replicas(&[1, 2, 3]),
         row("threads_select.c").replicas(&[1, 2, 3]),
         row("owner_dies.c").replicas(&[1, 2, 3]),

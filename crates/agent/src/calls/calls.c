@@ -165,6 +165,11 @@ static const struct sf_call *denied(const struct sf_call *c, struct sf_call *own
 	return own;
 }
 
+static int is_own_thread(u64 tid)
+{
+	return (u32)tid == G->leader_pid || (app.threads && sf_thread_names(tid));
+}
+
 /* The row in force for this call: a sub-table may replace class, errno and pointer. */
 static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 {
@@ -208,6 +213,7 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		return app.threads && ((a[1] & FUTEX_PRIVATE) || !sf_domain_word(a[0])) ? about_threads(c, own, SF_QUERY) : c;
 	case SF_H_fork: return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
 	case SF_H_pidfd: return G->options & SF_O_PAIR ? denied(c, own, ENOSYS) : c;
+	case SF_H_robust: return !(u32)a[0] || is_own_thread(a[0]) ? about_threads(c, own, SF_QUERY) : c;
 	case SF_H_exit: return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
 	case SF_H_tkill:
 	case SF_H_tgkill:
@@ -224,7 +230,7 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	own->class = s->class;
 	own->err = s->err;
 	own->arg[at] = s->arg;
-	return c->handler == SF_H_prctl && unlikely(sf_thread_is_named(a)) ? about_threads(own, own, SF_ALL) : own;
+	return c->handler == SF_H_prctl && unlikely(sf_thread_answers(a)) ? about_threads(own, own, SF_ALL) : own;
 }
 
 /* Calls that the kernel counts in wchar of /proc/PID/io: from the count the launcher knows
@@ -729,11 +735,6 @@ static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
 	case SF_H_pidfd: return nr == NR_pidfd_send_signal && (s32)a[1] == 9;
 	}
 	return 0;
-}
-
-static int is_own_thread(u64 tid)
-{
-	return (u32)tid == G->leader_pid || (app.threads && sf_thread_names(tid));
 }
 
 /* ... at the program itself. */

@@ -493,6 +493,8 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	}
 	if (k->flags & CLONE_CLEAR_SIGHAND)
 		no_handlers();
+	app.clear_tid = k->flags & CLONE_CHILD_CLEARTID ? k->child_tid : 0;
+	app.robust = 0;
 	if (k->flags & CLONE_CHILD_SETTID)
 		sf_user_put(k->child_tid, &(s32){ me.slot == 0 ? own->init_pid : (s32)pid }, 4);
 	wait_for_group(own);

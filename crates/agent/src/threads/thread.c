@@ -32,6 +32,7 @@
 
 #define PR_SET_NAME 15
 #define PR_GET_NAME 16
+#define PR_GET_TID_ADDRESS 40
 #define CLONE_VM 0x100u
 #define CLONE_FS 0x200u
 #define CLONE_FILES 0x400u
@@ -313,6 +314,12 @@ int sf_thread_is_named(const u64 a[6])
 {
 	const struct sf_thread *t = sf_thread_now();
 	return app.threads && t->tid != G->leader_pid && (a[0] == PR_SET_NAME || (a[0] == PR_GET_NAME && t->name[0]));
+}
+
+/* ... or about the running thread in another way. */
+int sf_thread_answers(const u64 a[6])
+{
+	return (u32)a[0] == PR_GET_TID_ADDRESS || sf_thread_is_named(a);
 }
 
 static s64 name_thread(const u64 a[6])
@@ -662,6 +669,15 @@ static void take_signals(struct sf_regs *r)
 
 /* ---- calls of the program about threads: what each replica does for itself ---- */
 
+/* Of one of the program's threads, which the kernel knows as none (get_robust_list(2)). */
+static s64 tell_robust(const u64 a[6])
+{
+	const struct sf_thread *t = (u32)a[0] && app.threads ? numbered_thread((u32)a[0]) : NULL;
+	const u64 head = t && t != sf_thread_now() ? t->robust : app.robust, bytes = ROBUST_BYTES;
+	const s64 r = sf_user_put(a[2], &bytes, sizeof bytes);
+	return r ? r : sf_user_put(a[1], &head, sizeof head);
+}
+
 /* `*aux`: what only the leader knows, a time or a user; others are given it. */
 s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int leads)
 {
@@ -685,7 +701,11 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 			*aux = (u64)sys0(NR_getuid);
 		return send(nr, a, *aux);
 	case NR_rt_sigtimedwait: return take_thread(a);
-	case NR_prctl: return name_thread(a);
+	case NR_get_robust_list: return tell_robust(a);
+	case NR_prctl:
+		if ((u32)a[0] == PR_GET_TID_ADDRESS)
+			return sf_user_put(a[1], &app.clear_tid, sizeof app.clear_tid);
+		return name_thread(a);
 	case NR_exit: end_thread(); return 0;
 	}
 	ASSERT(0);

@@ -82,6 +82,7 @@ enum {
 int sf_is_thread(u32 nr, const u64 a[6]);
 u64 sf_thread_odd(u64 flags);
 int sf_thread_is_named(const u64 a[6]);
+int sf_thread_answers(const u64 a[6]);
 s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *, u64 *aux, int leads);
 struct sf_thread *sf_thread_at(u32 index);
 struct sf_thread *sf_thread_now(void);
