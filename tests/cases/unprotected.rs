@@ -157,6 +157,41 @@ fn first_process() -> Result<(), String> {
     Ok(())
 }
 
+/// How often a refusal is tried: what a parent does at its child's end is a race, which was lost in two of three tries.
+const TRIES: usize = 6;
+
+/// A child that is refused: nobody of the tree hears of its end, be it by a wait or by the end of a pipe, and acts on it.
+fn nobody_acts_on_it() -> Result<(), String> {
+    let dir = Bench::get().case_dir("unprotected-acts");
+    let refused = dir.join("bits32");
+    program_of_32_bits(&refused)?;
+    let file = dir.join("kept");
+    for script in [
+        "./bits32 || : > kept",
+        "./bits32; echo later",
+        "./bits32 | { cat; : > kept; }",
+        "(exec ./bits32) || echo failed $?",
+    ] {
+        for n in (0..TRIES).map(|i| [1, 2, 3][i % 3]) {
+            fs::write(&file, "kept").map_err(|error| error.to_string())?;
+            let invocation = Invocation {
+                program: "/bin/bash".into(),
+                args: ["-c", script].map(str::to_owned).to_vec(),
+                protector: protector(n, &dir.join("events"), &["--quiet"]),
+                ..Invocation::default()
+            };
+            let ran = invocation.run(&dir, LIMIT)?;
+            ran.nothing_left(GRACE)?;
+            let kept = fs::read(&file).is_ok_and(|bytes| bytes == b"kept");
+            if ran.end() != "status 121" || !ran.stdout.is_empty() || !kept {
+                return Err(format!("{script}: {}\n{}", ran.end(), last_lines(&ran)));
+            }
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 fn cases() -> Result<Vec<Case>, String> {
     let folder = Bench::get().shared_folder()?;
     let short: PathBuf = folder.join("bits32");
@@ -239,6 +274,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         "outside::unprotected::not_the_first_process",
         || first_process().map_err(Failed::from),
     )];
+    trials.push(Trial::test(
+        "outside::unprotected::nobody_acts_on_it",
+        || nobody_acts_on_it().map_err(Failed::from),
+    ));
     match cases() {
         Ok(cases) => trials.extend(cases.into_iter().map(|case| {
             Trial::test(format!("outside::unprotected::{}", case.name), move || {

@@ -203,7 +203,8 @@ fn exec_stop(plan: &Plan, child: &mut child::Waiting) -> Result<ptrace::Stopped,
     }
 }
 
-/// Hands a leader that has become another program, and stands in exec, to the agent again.
+/// Hands a leader that has become another program, and stands in exec, to the agent again. One that is refused stands there until it
+/// is ended, which its caller does after the rest of the tree ([`crate::supervise::tree::Tree::end`]).
 pub(crate) fn launch_again(
     stop: ptrace::Stopped,
     group: &Shared,
@@ -220,10 +221,7 @@ pub(crate) fn launch_again(
     });
     launched.map_err(|error| match error {
         LaunchError::Step { source, .. } if was_killed(pid, &source) => LaunchError::Gone,
-        error => {
-            child::end(pid);
-            error
-        }
+        error => error,
     })
 }
 

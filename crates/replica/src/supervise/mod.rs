@@ -579,7 +579,11 @@ impl<'a> Supervisor<'a> {
                     }
                 }
             }
-            child::Change::Stopped(signal) if pid == self.replicas[0].child && !self.is_child() => {
+            child::Change::Stopped(signal)
+                if pid == self.replicas[0].child
+                    && !self.is_child()
+                    && !self.hearing.tree.is_ending() =>
+            {
                 self.leader_stopped(signal)
             }
             child::Change::Traced => self.traced_stop(pid),

@@ -306,19 +306,23 @@ impl Tree {
         self.ending.load(Ordering::SeqCst)
     }
 
-    /// Ends every group, parents first: who waits for a child must not hear of its end and go on.
+    /// Ends every group. Nobody hears of another one's end and goes on, by a wait or by the end of a pipe: all stand still before
+    /// the first one ends, parents first, since a stop is told to them.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
         let first = locked(&self.first_crew).first().copied();
-        if let Some(leader) = first.filter(|leader| child::is_child(*leader)) {
-            child::kill(leader, libc::SIGKILL);
-        }
+        let first = first.filter(|leader| child::is_child(*leader));
         let all = locked(&self.living);
         let mut groups: Vec<_> = all.iter().collect();
         groups.sort_unstable_by_key(|(born, _)| **born);
-        for (_, living) in &groups {
-            if let Some(leader) = &living.leader {
-                leader.signal(libc::SIGKILL);
+        for signal in [libc::SIGSTOP, libc::SIGKILL] {
+            if let Some(leader) = first {
+                child::kill(leader, signal);
+            }
+            for (_, living) in &groups {
+                if let Some(leader) = &living.leader {
+                    leader.signal(signal);
+                }
             }
         }
         for (_, living) in groups {
@@ -845,6 +849,7 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, has: (u64, u32), ready: &Se
                 end_copies(&tree, &copies);
             }
         }
+        // It stands in exec, and dies with this thread: behind all others.
         Err(error) => {
             let _ = over(&tree, Err(error.of_child(name)));
         }
