@@ -1512,16 +1512,8 @@ INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)
 	}
 	if (unlikely(app.has_wait_mask))
 		sf_after_wait();
-	if (unlikely(flags & SF_R_MORE))
-		sf_more_signals(r);
-	if (unlikely(flags & SF_R_SETTLE))
-		sf_settle(r);
-	if (unlikely(flags & SF_R_EPOCH))
-		sf_epoch(r);
-	if (unlikely(flags & SF_R_TURN))
-		app.turn |= SF_TURN_GIVE;
-	if (unlikely(flags & SF_R_LOOK))
-		sf_threads_look(r);
+	if (unlikely(flags & (SF_R_MORE | SF_R_SETTLE | SF_R_EPOCH | SF_R_TURN | SF_R_LOOK)))
+		sf_turn_brings(flags);
 	if (unlikely(app.turn))
 		sf_turn(r);
 	if (unlikely(app.domain))
@@ -1550,10 +1542,9 @@ void sf_on_syscall(struct sf_regs *r)
 		flags = (s32)sf_parts_over((u32)flags, &k.info);
 	if (unlikely(k.act == ACT_RETURN)) {
 		sf_do_sigreturn(r);
-		if (unlikely(flags & SF_R_MORE))
-			sf_more_signals(r);
 		if (unlikely(app.threads))
 			sf_thread_spends(15);
+		sf_turn_brings((u32)flags & SF_R_MORE);
 		if (unlikely(app.turn))
 			sf_turn(r);
 		return;

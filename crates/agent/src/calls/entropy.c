@@ -217,12 +217,8 @@ static void on_entropy(struct sf_regs *r, u64 desc)
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = desc;
 	u32 flags = (u32)sf_event(&e, r, &entropy, &q);
-	if (unlikely(flags & SF_R_MORE))
-		sf_more_signals(r);
-	if (unlikely(flags & SF_R_TURN))
-		app.turn |= SF_TURN_GIVE;
-	if (unlikely(flags & SF_R_LOOK))
-		sf_threads_look(r);
+	if (unlikely(flags & (SF_R_MORE | SF_R_TURN | SF_R_LOOK)))
+		sf_turn_brings(flags);
 }
 
 void sf_on_entropy(struct sf_regs *r, u64 desc)

@@ -1260,6 +1260,39 @@ static int aims(void)
 	return 0;
 }
 
+/* What a result brings along (SF_R_*), on the way back to the program. */
+void sf_turn_brings(u32 flags)
+{
+	static const u32 what[][2] = { { SF_R_MORE, SF_TURN_MORE },
+				       { SF_R_SETTLE, SF_TURN_SETTLE },
+				       { SF_R_EPOCH, SF_TURN_EPOCH },
+				       { SF_R_TURN, SF_TURN_GIVE },
+				       { SF_R_LOOK, SF_TURN_LOOK } };
+	for (u32 i = 0; i < sizeof what / sizeof *what; i++)
+		if (flags & what[i][0])
+			app.turn |= what[i][1];
+}
+
+/* 1: it is taken out, and to be done now. */
+static int takes(u32 what)
+{
+	const u32 had = app.turn & what;
+	app.turn &= ~what;
+	return had != 0;
+}
+
+static void take_brought(struct sf_regs *r)
+{
+	if (takes(SF_TURN_MORE))
+		sf_more_signals(r);
+	if (takes(SF_TURN_SETTLE))
+		sf_settle(r);
+	if (takes(SF_TURN_EPOCH))
+		sf_epoch(r);
+	if (takes(SF_TURN_LOOK))
+		sf_threads_look(r);
+}
+
 /* The running thread has come by a planted payload for the last time in its slice, equally in all replicas. */
 void sf_threads_yield(struct sf_regs *r)
 {
@@ -1280,10 +1313,8 @@ void sf_threads_yield(struct sf_regs *r)
 	me.doing_desc = SF_DESC_YIELD;
 	s32 flags = sf_event(&e, r, &looks, &l);
 	app.counts = flags & SF_R_MORE || !by_itself() ? 1 : app.counts + 1; /* once, whoever begins the event again */
-	if (flags & SF_R_SETTLE)
-		sf_settle(r);
-	if (flags & SF_R_MORE)
-		sf_more_signals(r);
+	sf_turn_brings((u32)flags);
+	take_brought(r);
 	if (app.domain)
 		sf_baton(r);
 }
@@ -1324,17 +1355,16 @@ static int others_ready(void)
 	return next() != SF_NOBODY;
 }
 
-/* On the way back to the program: who goes on there? */
+/* On the way back to the program: what comes before it, and who goes on there? */
 void sf_turn(struct sf_regs *r)
 {
 	struct look_thread l = { .waits = 1 };
 	struct sf_event e;
+	take_brought(r);
+	if (!app.turn)
+		return;
 	if (unlikely(app.threads && T->fatal))
 		sf_die_agreed(r, (u32)T->fatal);
-	if (app.turn & SF_TURN_LOOK) {
-		app.turn &= ~SF_TURN_LOOK;
-		sf_threads_look(r);
-	}
 	if (app.current != SF_NOBODY) {
 		struct sf_thread *t = sf_thread_now();
 		int gives = (app.turn & SF_TURN_GIVE) != 0;

@@ -53,11 +53,16 @@ struct sf_thread {
 };
 _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor's vector state behind it");
 
-/* Why the running thread is looked at before it goes on (app.turn). */
+/* What comes before the running thread goes on (app.turn): why it is looked at, and behind SF_TURN_SPENT the events that a result
+ * brings along. Each is taken out as it begins. Whoever begins one of them again, since it has become another replica, has what
+ * comes behind it from here, as the others do. */
 #define SF_TURN_GIVE 1u   /* it waits, has ended, or gives way */
 #define SF_TURN_SIGNAL 2u /* signals wait for it */
 #define SF_TURN_LOOK 4u   /* others may be able to go on */
 #define SF_TURN_SPENT 8u  /* it gives way because its slice is over */
+#define SF_TURN_MORE 16u
+#define SF_TURN_SETTLE 32u
+#define SF_TURN_EPOCH 64u
 
 /* Operations of futex(2). */
 #define FUTEX_CMD 0x7fu /* without PRIVATE and CLOCK_REALTIME */
@@ -98,6 +103,7 @@ void sf_threads_look(struct sf_regs *);
 void sf_threads_asked(void);
 void sf_threads_preempt(struct sf_regs *);
 void sf_threads_yield(struct sf_regs *);
+void sf_turn_brings(u32 flags);
 void sf_turn(struct sf_regs *);
 void sf_thread_translate(u32 nr, u64 call[7]);
 int sf_thread_names(u64 tid);

@@ -1,5 +1,5 @@
 //! Errors of processor and memory after a join, one after the other: what re-runs put right in a pair that began together they put
-//! right in one that was joined, also with a child beside the first process.
+//! right in one that was joined, also with a child beside the first process, or with threads.
 
 use std::fs;
 use std::path::PathBuf;
@@ -125,45 +125,61 @@ fn first_of(site: &Child) -> u32 {
     program(site)[0]
 }
 
+/// Each table of the first process is struck on either site: one at a time, and the memory that nobody reads last.
+fn is_put_right(how: &str, beside: &str) {
+    let name = format!("rerun-{how}-{beside}").replace([' ', ','], "-");
+    let mut case = Case::new(&name, &[beside]);
+    let witness = Witness::new(&name);
+    let [mut a, mut other] = case.pair(how, &witness);
+    let [mine, others, unread] = tables(&mut a);
+    for _ in 0..3 {
+        case.asks(&mut a);
+    }
+    let mut struck = vec![mine + 800, unread + 8000];
+    if beside == "threads" {
+        struck.insert(1, others + 800);
+    }
+    for (n, at) in struck.iter().enumerate() {
+        for name in ['A', 'B'] {
+            let site = if name == 'A' { &a } else { &other };
+            strike(first_of(&site.child), *at);
+            let line = format!("processor or memory of {name} at event");
+            case.asks_until(&mut a, &line, n + 1);
+            other.wait_for_n(&line, n + 1);
+        }
+    }
+    for site in [&a, &other] {
+        let said = site.said();
+        let times = said.matches("processor or memory").count();
+        assert_eq!(times, 2 * struck.len(), "{said}");
+        assert!(!said.contains("disk of"), "{said}");
+    }
+    // What was put right each time on the other site goes on there.
+    a.kill();
+    other.wait_for("this site goes on alone");
+    let last = case.right[case.at - 1].clone();
+    let mut line = other.ask("?");
+    while line == last {
+        line = other.line();
+    }
+    assert_eq!(line, case.right[case.at]);
+    let (status, told) = other.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(&case.dir).expect("clean");
+}
+
+const HOW: [&str; 4] = ["together", "joined", "joined, wp-async", "joined, faults"];
+
 #[test]
 fn the_first_process_of_several_is_put_right_after_a_join_as_before_one() {
-    let all = ["together", "joined", "joined, wp-async", "joined, faults"];
-    side_by_side(&all, |how| {
-        let name = format!("rerun-{how}").replace([' ', ','], "-");
-        let mut case = Case::new(&name, &["a child"]);
-        let witness = Witness::new(&name);
-        let [mut a, mut other] = case.pair(how, &witness);
-        let [mine, _, unread] = tables(&mut a);
-        for _ in 0..3 {
-            case.asks(&mut a);
-        }
-        for (times, at) in [(1, mine + 800), (2, unread + 8000)] {
-            for name in ['A', 'B'] {
-                let struck = if name == 'A' { &a } else { &other };
-                strike(first_of(&struck.child), at);
-                let line = format!("processor or memory of {name} at event");
-                case.asks_until(&mut a, &line, times);
-                other.wait_for_n(&line, times);
-            }
-        }
-        for site in [&a, &other] {
-            let said = site.said();
-            assert_eq!(said.matches("processor or memory").count(), 4, "{said}");
-            assert!(!said.contains("disk of"), "{said}");
-        }
-        // What was put right twice on the other site goes on there.
-        a.kill();
-        other.wait_for("this site goes on alone");
-        let last = case.right[case.at - 1].clone();
-        let mut line = other.ask("?");
-        while line == last {
-            line = other.line();
-        }
-        assert_eq!(line, case.right[case.at]);
-        let (status, told) = other.end();
-        assert_eq!(status, Some(0), "{told}");
-        fs::remove_dir_all(&case.dir).expect("clean");
-    });
+    side_by_side(&HOW, |how| is_put_right(how, "a child"));
+}
+
+/// A memory check often comes right before a look at which threads could go on, and a program that has become its re-run at the
+/// check goes on to that look as the other site's does.
+#[test]
+fn threads_that_hand_each_other_work_are_put_right() {
+    side_by_side(&HOW, |how| is_put_right(how, "threads"));
 }
 
 #[test]
