@@ -320,7 +320,7 @@ fn each_limit_that_is_too_low_is_named_with_its_fix() {
         ),
         (
             libc::RLIMIT_AS,
-            800 << 20,
+            300 << 20,
             "address space",
             "ulimit -v unlimited",
         ),
