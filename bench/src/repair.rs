@@ -5,6 +5,8 @@
 //! replicas the loser is forked anew from a winner, with two all roll back and run again. The
 //! victim is the leader in every other run.
 //!
+//! *A server.* The same of redis with values of so many MiB, while a client writes (servers/pauses.rs).
+//!
 //! *Latency.* A guest gets one flip at a moment drawn uniformly over its running time, in a
 //! register drawn uniformly: most are masked, some are detected, and for those the time from the
 //! flip to the divergence goes into a histogram. These are moments of a clock, which is as near as
@@ -23,8 +25,10 @@ use steadfast_workloads::inputs::Rng;
 use crate::column::{Column, Pages};
 use crate::guest;
 use crate::machine::Machine;
+use crate::product::Product;
 use crate::results;
 use crate::sample::{Failure, Runner, Sample};
+use crate::servers::pauses;
 use crate::stats::{Estimate, median, median_estimate, quantile};
 use crate::table;
 use crate::verdict::Promise;
@@ -70,6 +74,9 @@ pub struct RepairReport {
     pub seed: u64,
     pub complete: bool,
     pub pauses: Vec<Pauses>,
+    /// Of redis.
+    #[serde(default)]
+    pub server: Vec<Pauses>,
     pub latencies: Latencies,
     pub promises: Vec<Promise>,
 }
@@ -83,6 +90,8 @@ pub struct Settings {
     /// Faults for the histogram.
     pub faults: usize,
     pub sizes_mib: Vec<usize>,
+    /// Of values in redis; 0 leaves it out.
+    pub redis_mib: usize,
 }
 
 /// Measures pauses and latencies.
@@ -98,11 +107,11 @@ pub fn measure(
 ) -> Result<RepairReport> {
     let program = guest::build(guests, "steady")?;
     let mut rng = Rng::new(settings.seed);
-    let mut pauses = Vec::new();
+    let mut found = Vec::new();
     for &mib in &settings.sizes_mib {
         for replicas in [3, 2] {
             step(&format!("repair: {mib} MiB, {replicas} replicas"));
-            pauses.push(pauses_at(
+            found.push(pauses_at(
                 runner,
                 &program,
                 mib,
@@ -112,9 +121,25 @@ pub fn measure(
             ));
         }
     }
+    let mut server = Vec::new();
+    let product = Product::find();
+    let plan = pauses::Plan {
+        product: &product,
+        dir: &guests.with_file_name("redis"),
+        mib: settings.redis_mib,
+        repairs: settings.repairs,
+    };
+    for replicas in [3, 2].into_iter().filter(|_| plan.mib > 0) {
+        step(&format!(
+            "repair: redis, {} MiB, {replicas} replicas",
+            plan.mib
+        ));
+        let stop = || runner.interrupted();
+        server.push(pauses::measure(&plan, replicas, &mut rng, &stop));
+    }
     step("repair: detection latency");
     let latencies = latencies(runner, &program, settings.faults, &mut rng);
-    let at_promised: Vec<f64> = pauses
+    let at_promised: Vec<f64> = found
         .iter()
         .filter(|row| row.mib == PROMISED_MIB && row.replicas == 3)
         .flat_map(|row| row.pause_ns.iter().map(|ns| ns / 1e6))
@@ -141,7 +166,8 @@ pub fn measure(
         machine,
         seed: settings.seed,
         complete,
-        pauses,
+        pauses: found,
+        server,
         latencies,
         promises: vec![promise],
     })
@@ -321,6 +347,32 @@ pub fn rows(report: &RepairReport) -> Vec<Row> {
             median_estimate(&ms, &mut rng),
         ));
     }
+    for pauses in &report.server {
+        let ms: Vec<f64> = pauses.pause_ns.iter().map(|ns| ns / 1e6).collect();
+        let key = format!("redis.n{}.{}", pauses.replicas, pauses.mib);
+        let what = format!(
+            "redis with {} MiB of values, {} replicas: pause",
+            pauses.mib, pauses.replicas
+        );
+        rows.extend(results::row(
+            &key,
+            what,
+            "ms",
+            median_estimate(&ms, &mut rng),
+        ));
+        let longest = ms.iter().copied().reduce(f64::max);
+        rows.extend(longest.map(|longest| {
+            let what = "the longest of them";
+            let mut row = Row::new(
+                format!("{key}.longest"),
+                what,
+                results::digits(longest),
+                "ms",
+            );
+            row.n = u64::try_from(ms.len()).ok();
+            row
+        }));
+    }
     let late = &report.latencies.latency_ns;
     for (key, what, at, by, unit) in [
         (
@@ -347,7 +399,9 @@ pub fn rows(report: &RepairReport) -> Vec<Row> {
 pub fn render(report: &RepairReport) -> String {
     let mut rows = Vec::new();
     let mut rng = Rng::new(report.seed);
-    for row in &report.pauses {
+    let guests = report.pauses.iter().map(|row| ("", row));
+    let servers = report.server.iter().map(|row| ("redis, ", row));
+    for (of, row) in guests.chain(servers) {
         let ms: Vec<f64> = row.pause_ns.iter().map(|ns| ns / 1e6).collect();
         let middle = median_estimate(&ms, &mut rng).map_or("-".to_owned(), |found: Estimate| {
             format!("{:.3} [{:.3}, {:.3}]", found.value, found.low, found.high)
@@ -358,7 +412,7 @@ pub fn render(report: &RepairReport) -> String {
             .reduce(f64::max)
             .map_or("-".to_owned(), |worst| format!("{worst:.3}"));
         rows.push(vec![
-            format!("{} MiB, N = {}", row.mib, row.replicas),
+            format!("{of}{} MiB, N = {}", row.mib, row.replicas),
             middle,
             worst,
             ms.len().to_string(),
@@ -379,7 +433,7 @@ pub fn render(report: &RepairReport) -> String {
         &rows,
     );
     out += &render_latencies(&report.latencies);
-    for row in &report.pauses {
+    for row in report.pauses.iter().chain(&report.server) {
         for error in &row.errors {
             out += &format!("error   {} MiB, N = {}: {error}\n", row.mib, row.replicas);
         }

@@ -25,6 +25,7 @@ pub mod flips;
 mod golang;
 mod load;
 mod paced;
+pub mod pauses;
 mod service;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@
 //! | Job | What is run |
 //! |---|---|
 //! | `spawn` | a shell that starts `true` again and again |
+//! | `cc1` | a shell that has gcc's cc1 compile a file of one line again and again |
 //! | `make` | `make -j2` of a C project of 16 files by gcc, in a directory of its own |
 //! | `cond` | two threads that take turns by a condition variable |
 //! | `mutex` | one thread, and a mutex that nobody else wants |
@@ -38,6 +39,8 @@ use crate::table;
 
 /// Children of one run of `spawn`: the start of the run itself is then some percent of it.
 const SPAWNS: usize = 200;
+/// The same of `cc1`, a larger program.
+const COMPILERS: usize = 50;
 const SWITCHES: usize = 100_000;
 const LOCKS: usize = 20_000_000;
 const FILES: usize = 16;
@@ -121,8 +124,15 @@ pub fn measure(
         "d=$(mktemp -d) && cp {}/* $d && make -s -j2 -C $d && $d/project; rm -rf $d",
         project.display()
     );
-    let jobs: [(&str, Invocation); 4] = [
+    let source = guests.join("line.c");
+    fs::write(&source, "int line;\n").with_context(|| source.display().to_string())?;
+    let cc1 = format!(
+        "c=$(gcc -print-prog-name=cc1); i=0; while [ $i -lt {COMPILERS} ]; do $c -quiet -o /dev/null {} || exit; i=$((i + 1)); done; echo $i",
+        source.display()
+    );
+    let jobs: [(&str, Invocation); 5] = [
         ("spawn", shell(&spawn)),
+        ("cc1", shell(&cc1)),
         ("make", shell(&make)),
         (
             "cond",
@@ -163,7 +173,7 @@ pub fn measure(
     }
     ensure!(
         !turns.is_empty() || !report.left_out.is_empty(),
-        "--jobs: spawn, make, cond, mutex, pigz, xz or x264 is required, found {}",
+        "--jobs: spawn, cc1, make, cond, mutex, pigz, xz or x264 is required, found {}",
         only.join(", ")
     );
     for turns in turns {
@@ -294,6 +304,15 @@ pub fn rows(report: &TreesReport) -> Vec<Row> {
             format!("one true(1) from a shell, {column}"),
             "ms",
             spawn,
+        ));
+        let cc1 = report.value("cc1", column, &mut rng, |sample| {
+            each(COMPILERS, 1e3)(sample.wall)
+        });
+        rows.extend(results::row(
+            format!("cc1.{column}"),
+            format!("one cc1 on a line of C from a shell, {column}"),
+            "ms",
+            cc1,
         ));
         let cond = report.value("cond", column, &mut rng, |sample| {
             each(SWITCHES, 1e-3)(own_ns(sample))

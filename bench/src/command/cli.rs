@@ -98,6 +98,9 @@ pub(crate) enum Action {
         /// Faults drawn uniformly over time, for the latencies
         #[arg(long, default_value_t = 100)]
         faults: usize,
+        /// Values in redis, in MiB; 0 leaves it out
+        #[arg(long, default_value_t = 64, value_name = "MIB")]
+        redis_mib: usize,
     },
     /// Memory of N replicas against N copies
     Memory {
@@ -108,7 +111,7 @@ pub(crate) enum Action {
     Start,
     /// Children and threads: a spawn, make -j2, a switch between threads, a free mutex, pigz, xz and x264 with two threads
     Trees {
-        /// Only jobs whose name begins so: spawn, make, cond, mutex, pigz, xz, x264
+        /// Only jobs whose name begins so: spawn, cc1, make, cond, mutex, pigz, xz, x264
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         jobs: Vec<String>,
     },

@@ -79,8 +79,10 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             mib,
             repairs,
             faults,
+            redis_mib,
         } => {
             let settings = repair::Settings {
+                redis_mib: *redis_mib,
                 seed: common.seed,
                 repairs: *repairs,
                 faults: *faults,
