@@ -360,38 +360,45 @@ pub fn rows(report: &RepairReport) -> Vec<Row> {
             "ms",
             median_estimate(&ms, &mut rng),
         ));
-        let longest = ms.iter().copied().reduce(f64::max);
-        rows.extend(longest.map(|longest| {
-            let what = "the longest of them";
-            let mut row = Row::new(
-                format!("{key}.longest"),
-                what,
-                results::digits(longest),
+        if let Some(longest) = ms.iter().copied().reduce(f64::max) {
+            rows.push(extreme(
+                &format!("{key}.longest"),
+                "the longest of them",
+                longest,
                 "ms",
-            );
-            row.n = u64::try_from(ms.len()).ok();
-            row
-        }));
+                ms.len(),
+            ));
+        }
     }
-    let late = &report.latencies.latency_ns;
-    for (key, what, at, by, unit) in [
-        (
-            "detection.median",
-            "from the fault to its detection, median",
-            0.5,
-            1e3,
-            "µs",
-        ),
-        ("detection.p95", "95 % are below", 0.95, 1e6, "ms"),
-        ("detection.longest", "the longest", 1.0, 1e6, "ms"),
+    let late: Vec<f64> = report
+        .latencies
+        .latency_ns
+        .iter()
+        .map(|ns| ns / 1e3)
+        .collect();
+    let what = "from the fault to its detection, median";
+    rows.extend(results::row(
+        "detection.median",
+        what,
+        "µs",
+        median_estimate(&late, &mut rng),
+    ));
+    for (key, what, at) in [
+        ("detection.p95", "95 % are below", 0.95),
+        ("detection.longest", "the longest", 1.0),
     ] {
-        if let Some(ns) = quantile(late, at) {
-            let mut row = Row::new(key, what, results::digits(ns / by), unit);
-            row.n = u64::try_from(late.len()).ok();
-            rows.push(row);
+        if let Some(us) = quantile(&late, at) {
+            rows.push(extreme(key, what, us / 1e3, "ms", late.len()));
         }
     }
     rows
+}
+
+/// A value of the tail, which has no interval.
+fn extreme(key: &str, what: &str, value: f64, unit: &str, of: usize) -> Row {
+    let mut row = Row::new(key, what, results::digits(value), unit);
+    row.note = Some(format!("of {of}"));
+    row
 }
 
 /// The report as text.
