@@ -28,25 +28,13 @@ use crate::machine::Machine;
 use crate::product::Product;
 use crate::results;
 use crate::sample::{Failure, Runner, Sample};
-use crate::servers::pauses;
+use crate::servers::pauses::{self, Pauses};
 use crate::stats::{Estimate, median, median_estimate, quantile};
 use crate::table;
 use crate::verdict::Promise;
 
 /// The size that the promise is about.
 const PROMISED_MIB: usize = 16;
-
-/// Pauses at one size with one number of replicas.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Pauses {
-    pub mib: usize,
-    pub replicas: u8,
-    /// One per repair, in nanoseconds.
-    pub pause_ns: Vec<f64>,
-    /// Runs in which the fault never hit or nobody noticed.
-    pub without_repair: usize,
-    pub errors: Vec<String>,
-}
 
 /// What became of the faults drawn uniformly over time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -11,12 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
 use steadfast_contract::event::What;
 use steadfast_workloads::inputs::Rng;
 
 use super::service::{Data, Service, Started, program};
 use crate::product::{Files, Product};
-use crate::repair::Pauses;
 
 /// Flips of one life.
 const FLIPS: usize = 8;
@@ -27,6 +27,18 @@ const SLACK: Duration = Duration::from_secs(1);
 const BYTES: usize = 1024;
 /// Lives without a repair; then something is wrong.
 const IDLE_MAX: usize = 3;
+
+/// Pauses at one size with one number of replicas.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pauses {
+    pub mib: usize,
+    pub replicas: u8,
+    /// One per repair, in nanoseconds.
+    pub pause_ns: Vec<f64>,
+    /// Runs in which the fault never hit or nobody noticed.
+    pub without_repair: usize,
+    pub errors: Vec<String>,
+}
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
