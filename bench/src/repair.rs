@@ -321,40 +321,38 @@ fn latency_of(lines: &[Line]) -> Option<f64> {
 pub fn rows(report: &RepairReport) -> Vec<Row> {
     let mut rng = Rng::new(report.seed);
     let mut rows = Vec::new();
-    for pauses in &report.pauses {
+    let mut median = |key: String, what: &str, pauses: &Pauses| {
         let ms: Vec<f64> = pauses.pause_ns.iter().map(|ns| ns / 1e6).collect();
-        let key = format!("n{}.{}", pauses.replicas, pauses.mib);
-        let what = format!(
-            "pause at {} MiB of live memory, {} replicas",
-            pauses.mib, pauses.replicas
-        );
+        let what = format!("{what}, {} replicas", pauses.replicas);
         rows.extend(results::row(
             key,
             what,
             "ms",
             median_estimate(&ms, &mut rng),
         ));
+    };
+    for pauses in &report.pauses {
+        let what = format!("pause at {} MiB of live memory", pauses.mib);
+        median(
+            format!("n{}.{}", pauses.replicas, pauses.mib),
+            &what,
+            pauses,
+        );
     }
     for pauses in &report.server {
-        let ms: Vec<f64> = pauses.pause_ns.iter().map(|ns| ns / 1e6).collect();
         let key = format!("redis.n{}.{}", pauses.replicas, pauses.mib);
-        let what = format!(
-            "redis with {} MiB of values, {} replicas: pause",
-            pauses.mib, pauses.replicas
-        );
-        rows.extend(results::row(
-            &key,
-            what,
-            "ms",
-            median_estimate(&ms, &mut rng),
-        ));
-        if let Some(longest) = ms.iter().copied().reduce(f64::max) {
+        let what = format!("pause of redis with {} MiB of values", pauses.mib);
+        median(key, &what, pauses);
+    }
+    for pauses in &report.server {
+        let key = format!("redis.n{}.{}", pauses.replicas, pauses.mib);
+        if let Some(longest) = pauses.pause_ns.iter().copied().reduce(f64::max) {
             rows.push(extreme(
                 &format!("{key}.longest"),
                 "the longest of them",
-                longest,
+                longest / 1e6,
                 "ms",
-                ms.len(),
+                pauses.pause_ns.len(),
             ));
         }
     }

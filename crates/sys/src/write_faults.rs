@@ -1,4 +1,8 @@
 //! Pages of another process that are closed to stores, and opened for whoever stores to them (userfaultfd(2)).
+//!
+//! Invariant: whoever stores to such a page, be it the kernel in a call, waits until it is open, and loses nothing.
+//!
+//! Not covered: who closes them, and which were opened since: the agent does, and asks the kernel (crates/agent/src/repair/epoch.c).
 
 #![allow(unsafe_code, reason = "poll(2) and the ioctl have no wrappers in std")]
 
