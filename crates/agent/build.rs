@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 43] = [
+const C: [&str; 44] = [
     "ground/base",
     "vote/log",
     "vote/args",
@@ -28,6 +28,7 @@ const C: [&str; 43] = [
     "threads/futex",
     "threads/try",
     "threads/fifo",
+    "threads/take",
     "threads/parked",
     "threads/owner",
     "threads/queued",

@@ -492,14 +492,14 @@ static s64 make_calls(struct sf_event *e, u64 call[7], int limited)
 		me.interruptible = 1;
 		barrier();
 		/* Who raises an alarm nudges the leader after it: seen here, or interrupted below. */
-		if (me.slot == 0 && unlikely(sf_signal_pending() | (load(&G->alarm) != SF_A_QUIET)))
+		if (me.slot == 0 && unlikely(sf_signal_pending() | (load(&G->alarm) != SF_A_QUIET) | sf_take_is_late()))
 			tls.abort = 1;
 		r = sf_call_agreed(e, call);
 		me.interruptible = 0;
 		tls.abort = 0;
 		if (likely(r != -EINTR && r != SF_NOT_MADE))
 			return r;
-		if (me.slot == 0 && (sf_signal_pending() || load(&G->alarm)))
+		if (me.slot == 0 && (sf_signal_pending() || load(&G->alarm) || sf_take_is_late()))
 			return r;
 		if (limited)
 			sf_limit_again(call);

@@ -1540,6 +1540,8 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 	} else {
 		if (IS_NUDGE(s, info)) {
 			on_nudge(f);
+		} else if (unlikely(sf_take_ends(s, info))) {
+			interrupts_call(m);
 		} else {
 			if (me.slot == 0)
 				take_signal(s, info, f);

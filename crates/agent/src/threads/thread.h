@@ -173,4 +173,10 @@ int sf_try_cut(void); /* the call has moved a part, and the rest is another even
 u64 sf_futex_left(u64 op, u64 limit);
 void sf_try_until(u64 *deadline, u64 *retry);
 
+/* take.c: calls that take from what other processes take from as well */
+enum sf_try sf_take(u32 nr, u64 call[7]);
+int sf_took(u64 fd, s64 r);
+int sf_take_ends(s32 signo, const struct sf_siginfo *i);
+int sf_take_is_late(void);
+
 #endif

@@ -4,7 +4,8 @@
  * asks first whether a descriptor is ready, or makes the call with its own flag for not waiting, and
  * what would wait is parked. Nothing has happened then: the call is made again as a new event.
  *
- *   read, accept, recv, write, send ...   poll(2) first; what is sent to a pipe or a stream moves in parts
+ *   read, accept, recv, write, send ...   poll(2) first; what another process may take meanwhile, see take.c;
+ *                                         what is sent to a pipe or a stream moves in parts
  *   write, send ... of a message, or to a local socket
  *                                         without waiting, and again every few milliseconds
  *   sendfile                              as a write, in parts of which the socket has room for one
@@ -17,8 +18,8 @@
  *   futex, on a word of several processes looked at every few milliseconds: whether a wake has counted it (parked.c)
  *   pause, sigsuspend                     parked until a signal
  *
- * Not covered: ioctl(2) that wait, openat2(2) of a FIFO, getrandom before the kernel has any, several processes that take from one
- * blocking descriptor: these stop all threads while they wait. SO_RCVTIMEO and SO_SNDTIMEO are not looked at while a thread is parked.
+ * Not covered: ioctl(2) that wait, openat2(2) of a FIFO, getrandom before the kernel has any: these stop all threads while they wait.
+ * SO_RCVTIMEO and SO_SNDTIMEO are not looked at while a thread is parked.
  */
 #include "agent.h"
 #include <asm/errno.h>
@@ -34,7 +35,7 @@
 #define SPLICE_F_ALL 15u
 #define PIPE_PART 4096u /* a pipe that takes anything takes a page (pipe(7), PIPE_BUF) */
 
-enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, OPENS };
+enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, OPENS, TAKES };
 
 /* The call in progress. */
 static struct {
@@ -203,7 +204,9 @@ static enum sf_try ready(u32 nr, u64 call[7], int sends)
 		q.none = -EAGAIN;
 		q.cuts = 1;
 	}
-	return q.cuts || q.retry ? SF_TRY_CHECK : SF_TRY_GO;
+	if (!sends && !q.cuts && sf_take(nr, call) == SF_TRY_CHECK)
+		q.undo = TAKES;
+	return q.cuts || q.retry || q.undo == TAKES ? SF_TRY_CHECK : SF_TRY_GO;
 }
 
 /* sendfile(2) has no flag for not waiting, and to set the file's own would reach others that have it. A stream that can be written to
@@ -620,6 +623,7 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 			put_back(a[2], 28, &from);
 		break;
 	case OPENS: sf_fifo_opened(r); break;
+	case TAKES: none = sf_took(a[0], r); break;
 	case NOTHING: break;
 	}
 	if (!none) {
