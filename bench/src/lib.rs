@@ -57,6 +57,7 @@ pub mod machine;
 pub mod memory;
 pub mod micro;
 pub mod model;
+pub mod neighbour;
 pub mod pair;
 mod plot;
 pub mod process;

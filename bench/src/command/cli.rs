@@ -56,6 +56,13 @@ pub(crate) struct Common {
     pub(crate) limit: u64,
 }
 
+#[derive(Args)]
+pub(crate) struct Beside {
+    /// Programs that compute beside it all the time; results have keys of their own
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) neighbours: usize,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Action {
     /// Whole programs: bare, co-running copies, 1, 2 and 3 replicas
@@ -114,6 +121,8 @@ pub(crate) enum Action {
         /// Only jobs whose name begins so: spawn, cc1, make, cond, mutex, pigz, xz, x264
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         jobs: Vec<String>,
+        #[command(flatten)]
+        beside: Beside,
     },
     /// Servers under load: redis, nginx, Go's net/http, memcached, PostgreSQL, against two unconnected copies and one
     Servers {
@@ -126,6 +135,8 @@ pub(crate) enum Action {
         /// Seconds for which idle servers are looked at; 0 leaves them out
         #[arg(long, value_name = "S", default_value_t = 10)]
         idle: u64,
+        #[command(flatten)]
+        beside: Beside,
     },
     /// Flips in servers under load, with clients that check every reply and every acknowledged write: redis with its log on disk,
     /// memcached, nginx, PostgreSQL

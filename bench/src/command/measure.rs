@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use steadfast_bench::machine::Machine;
+use steadfast_bench::neighbour::Neighbours;
 use steadfast_bench::product::Product;
 use steadfast_bench::sample::Runner;
 use steadfast_bench::{
@@ -111,7 +112,8 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                     .keeping(start::rows(&report)),
             )
         }
-        Action::Trees { jobs } => {
+        Action::Trees { jobs, beside } => {
+            let neighbours = Neighbours::start(beside.neighbours)?;
             let report = trees::measure(
                 &runner,
                 &guests,
@@ -123,14 +125,16 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             )?;
             Ok(
                 Outcome::new(&report, trees::render(&report), report.complete)?
-                    .keeping(trees::rows(&report)),
+                    .keeping(neighbours.rows(trees::rows(&report))),
             )
         }
         Action::Servers {
             jobs,
             seconds,
             idle,
+            beside,
         } => {
+            let neighbours = Neighbours::start(beside.neighbours)?;
             let plan = servers::Plan {
                 product: &Product::find(),
                 dir: &place.join("servers"),
@@ -145,7 +149,7 @@ pub(crate) fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             })?;
             let complete = report.complete && report.failures.is_empty();
             Ok(Outcome::new(&report, servers::render(&report), complete)?
-                .keeping(servers::rows(&report)))
+                .keeping(neighbours.rows(servers::rows(&report))))
         }
         Action::ServerFlips {
             servers,
