@@ -183,7 +183,7 @@ fn has_gone(pid: i32) -> Result<(), String> {
 }
 
 /// Stops a process as no signal can tell it, until it is killed.
-fn hold(pid: i32) -> Result<(), String> {
+pub(crate) fn hold(pid: i32) -> Result<(), String> {
     let pid = Pid::from_raw(pid);
     ptrace::seize(pid, ptrace::Options::empty())
         .and_then(|()| ptrace::interrupt(pid))
@@ -243,6 +243,60 @@ fn proxied(fate: Fate, name: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn stands_in(args: &[&str]) -> Result<Invocation, String> {
+    Ok(Invocation {
+        program: build::guest("stands_in.c", Variant::Dynamic)?,
+        args: args.iter().map(|&arg| arg.to_owned()).collect(),
+        ..Invocation::default()
+    })
+}
+
+/// A child of vfork(2) has become another program, and its parent's leader is killed before it could say so: it is held where the kernel
+/// lets it go on.
+fn untold(replicas: u8) -> Result<(), String> {
+    let dir = Bench::get().case_dir(&format!("adopted-untold-{replicas}"));
+    let mut invocation = stands_in(&[])?;
+    let bare = invocation.run(&dir, LIMIT)?;
+    fs::remove_file(dir.join("number")).map_err(|error| error.to_string())?;
+    let events = dir.join("events");
+    invocation.protector = protector(replicas, &events, &["--quiet"]);
+    let _group = one_group();
+    let run = invocation.start(&dir).map_err(|error| error.to_string())?;
+    let parent = number(&dir)?;
+    await_children(parent, 1)?;
+    hold(parent)?;
+    send(parent, Signal::SIGKILL)?;
+    let _ = waitpid(Pid::from_raw(parent), Some(WaitPidFlag::__WALL));
+    await_repairs(&events, 1, LIMIT)?;
+    let ran = run.wait(LIMIT)?;
+    ran.nothing_left(GRACE)?;
+    if let Some(why) = output_difference(&bare, &ran) {
+        let line = invocation.shell_line();
+        return Err(format!("{why}\n{}  run:    {line}", last_lines(&ran)));
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// What a child of vfork(2) had of the kernel's, and its parent had not, is lost with it.
+fn apart() -> Result<(), String> {
+    let dir = Bench::get().case_dir("adopted-apart");
+    let mut invocation = stands_in(&["redirected"])?;
+    invocation.protector = protector(3, &dir.join("events"), &["--quiet"]);
+    let _group = one_group();
+    let run = invocation.start(&dir).map_err(|error| error.to_string())?;
+    let parent = number(&dir)?;
+    await_children(parent, 1)?;
+    send(parent, Signal::SIGKILL)?;
+    let ran = run.wait(LIMIT)?;
+    ran.nothing_left(GRACE)?;
+    if ran.end() != "status 122" || !ran.stdout.is_empty() {
+        return Err(format!("expected status 122\n{}", last_lines(&ran)));
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
     let guest = |_: &Path| {
         Ok(Invocation {
@@ -278,6 +332,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         of("make_of_2", 2, 2, make),
         of("make_of_3", 3, 2, make),
         of("python_of_2", 2, 2, python),
+        of("stand_in_of_2", 2, 1, |_| stands_in(&[])),
+        of("stand_in_of_3", 3, 1, |_| stands_in(&[])),
     ];
     // Who may choose numbers has the same one again, and a child that can be made again.
     if geteuid().is_root() {
@@ -304,7 +360,16 @@ pub(crate) fn trials() -> Vec<Trial> {
             })
         })
         .collect();
+    trials.push(Trial::test("faults::adopted::apart", || {
+        apart().map_err(Failed::from)
+    }));
     if geteuid().is_root() {
+        trials.extend([2, 3].map(|replicas| {
+            Trial::test(
+                format!("faults::adopted::untold_of_{replicas}"),
+                move || untold(replicas).map_err(Failed::from),
+            )
+        }));
         let fates = [
             ("proxy_killed", Fate::ProxyKilled),
             ("proxy_ends", Fate::Ends),

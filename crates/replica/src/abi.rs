@@ -26,7 +26,8 @@ pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
 /// value of each.
 pub(crate) const OFF_SEEK_WORDS: usize = OFF_TRANSFER + 61440;
 pub(crate) const SEEK_WORDS: usize = 8;
-/// Where that list ends at the latest.
+/// Where that list ends at the latest (abi.h, `SF_OFF_PARENT_FP`).
+pub(crate) const REMAP_END: usize = OFF_UNDO - 16384;
 pub(crate) const OFF_UNDO: usize = OFF_TRANSFER + TRANSFER_BYTES / 2;
 pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
 /// What the agent holds of files that are mapped shared (abi.h, `SF_REFS` to `SF_WINDOWS`).
@@ -43,6 +44,8 @@ pub(crate) const KEEPER: usize = 11;
 pub(crate) const LAUNCHER_RESTS: u32 = 1 << 31;
 /// Of a result (abi.h, `SF_R_REST`): the call has moved a part, and the rest of it is the next event.
 pub(crate) const REST: u32 = 512;
+/// A child of vfork(2) has left (`SF_R_SPAWNED`).
+pub(crate) const SPAWNED: u32 = 4096;
 /// Room of `struct sf_traps`.
 pub(crate) const TRAPS_MAX: usize = 255;
 /// Place of rip in `struct sf_regs`.

@@ -83,7 +83,7 @@ pub(crate) fn remap_list(maps: &[procfs::Mapping]) -> Option<Vec<u8>> {
         .chain(&list)
         .flat_map(|w| w.to_le_bytes())
         .collect();
-    (abi::OFF_REMAP + bytes.len() <= abi::OFF_UNDO).then_some(bytes)
+    (abi::OFF_REMAP + bytes.len() <= abi::REMAP_END).then_some(bytes)
 }
 
 fn covered(maps: &[procfs::Mapping], wanted: &procfs::Mapping) -> bool {

@@ -40,6 +40,9 @@ s64 sf_spawn_nobody(u64 group, u64 number);
 NORETURN void sf_spawned(s64 pid);
 NORETURN void sf_spawn_goes_on(struct sf_event *, const struct sf_result *);
 NORETURN void sf_spawn_dies(void);
+void sf_spawn_send(void);
+s64 sf_spawn_receive(void);
+void sf_spawn_again(void);
 
 /* pidfd.c: descriptors of processes */
 s32 sf_pidfd_names(u64 fd);

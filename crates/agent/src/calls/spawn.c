@@ -55,6 +55,7 @@
 #define PR_SET_PDEATHSIG 1
 #define SIG_IGN 1
 #define SHM_REMAP 040000u
+#define O_CLOEXEC 02000000u
 
 /* How often a copy looks whether it has become the launcher's child: its parent ends at once. */
 #define LOOKS 1000000
@@ -184,10 +185,13 @@ static struct {
 	u64 wrote;
 } parent;
 
-static void remember(const struct sf_regs *r)
+static void remember(const struct sf_regs *r, const struct asked *k)
 {
 	struct sf_spawn *s = &app.spawn;
 	s->active = 1;
+	s->apart = 0;
+	s->signal = (u32)k->signal;
+	s->pidfd = -1;
 	s->regs = *r;
 	s->mask = app.mask;
 	s->wait_mask = app.wait_mask;
@@ -280,36 +284,22 @@ static void note_pidfd(const struct asked *k, s32 fd)
 		sf_user_put(k->pidfd, &fd, 4);
 }
 
-NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct asked *k)
+/* Leader: a child that stands in for it from here on. Returns in the child alone, which must not outlive a parent that is killed, until
+ * exec; else why there is none. */
+static s64 makes_a_stand_in(u64 flags)
 {
-	const struct sf_result *done;
-	if (me.slot != 0) {
-		done = leaders_word(e);
-		if (done->ret < 0)
-			returns(e, done, r, done->ret);
-		remember(r);
-		note_pidfd(k, (s32)done->aux);
-		sf_event_done(e, done);
-		as_child_spawn(r, k);
-	}
-	remember(r);
 	memcpy(parent.pending, me.pending, sizeof parent.pending);
 	parent.n = me.pending_n;
 	parent.wrote = me.wrote;
 	sf_signals_hold_all();
 	const s64 own = sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
-	const u64 call[7] = { NR_clone, CLONE_VM | CLONE_VFORK | k->signal | (k->flags & CLONE_PIDFD), 0, (u64)&pidfd, 0, 0, 0 };
+	const u64 call[7] = { NR_clone, CLONE_VM | CLONE_VFORK | flags, 0, (u64)&pidfd, 0, 0, 0 };
 	const u64 token = tls.secret ^ ~call[0];
 	tls.token = token;
 	tls.selector = 1;
-	s64 pid = sf_spawn_gate(call, token);
-	if (pid < 0) {
-		recall();
-		done = publish(e, pid, 0);
-		sf_signals_release();
-		returns(e, done, r, pid);
-	}
-	/* The child: it must not outlive a parent that is killed, until exec. */
+	const s64 pid = sf_spawn_gate(call, token);
+	if (pid < 0)
+		return pid;
 	sf_raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
 	if (sf_raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != own)
 		sf_raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
@@ -318,6 +308,33 @@ NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct a
 	if (G->options & SF_O_SUD)
 		sf_raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
 	tls.selector = 1;
+	return 0;
+}
+
+NORETURN static void spawn(struct sf_event *e, struct sf_regs *r, const struct asked *k)
+{
+	const struct sf_result *done;
+	if (me.slot != 0) {
+		done = leaders_word(e);
+		if (done->ret < 0)
+			returns(e, done, r, done->ret);
+		remember(r, k);
+		if (k->flags & CLONE_PIDFD)
+			app.spawn.pidfd = (s32)done->aux;
+		note_pidfd(k, (s32)done->aux);
+		sf_event_done(e, done);
+		as_child_spawn(r, k);
+	}
+	remember(r, k);
+	const s64 pid = makes_a_stand_in(k->signal | (k->flags & CLONE_PIDFD));
+	if (pid < 0) {
+		recall();
+		done = publish(e, pid, 0);
+		sf_signals_release();
+		returns(e, done, r, pid);
+	}
+	if (k->flags & CLONE_PIDFD)
+		app.spawn.pidfd = pidfd;
 	note_pidfd(k, pidfd);
 	sf_event_done(e, publish(e, 0, (u32)pidfd));
 	sf_signals_release();
@@ -356,8 +373,13 @@ void sf_spawned(s64 pid)
 		e.nr = own->nr;
 	}
 	e.seq = me.next;
+	if (app.spawn.pidfd >= 0 && pidfd != app.spawn.pidfd) { /* of a child that was made anew */
+		sf_raw6(NR_dup3, (u64)pidfd, (u64)app.spawn.pidfd, O_CLOEXEC, 0, 0, 0);
+		sf_raw6(NR_close, (u64)pidfd, 0, 0, 0, 0, 0);
+	}
 	recall();
 	r = app.spawn.regs;
+	sf_fp_load(vectors);
 	me.regs = &r;
 	me.doing = SF_D_SYSCALL;
 	struct sf_result *res = sf_result_begin(&e, pid);
@@ -394,6 +416,56 @@ void sf_spawn_dies(void)
 	struct sf_event e = { .seq = me.next, .nr = NR_exit_group, .kind = SF_K_SYSCALL, .lockstep = 1 };
 	sf_arrive(&e, me.regs);
 	sf_spawn_goes_on(&e, leaders_word(&e));
+}
+
+/* ---- the leader is killed, and the child that stands in for it with it ---- */
+
+void sf_spawn_send(void)
+{
+	if (unlikely(app.spawn.active))
+		memcpy((void *)(SF_SHARED + SF_OFF_PARENT_FP), vectors, sf_fp_bytes());
+}
+
+/* The next leader has what its parent has in the kernel. Where the child had something else, that is lost with it: an errno. */
+s64 sf_spawn_receive(void)
+{
+	if (app.spawn.apart)
+		return -ECHILD;
+	memcpy(vectors, (const void *)(SF_SHARED + SF_OFF_PARENT_FP), sf_fp_bytes());
+	pidfd = app.spawn.pidfd;
+	me.childless = 1;
+	return 0;
+}
+
+/* Goes on as a child of this process, at the event where the last one was. */
+void sf_spawn_again(void)
+{
+	me.childless = 0;
+	if (makes_a_stand_in(app.spawn.signal | (app.spawn.pidfd >= 0 ? CLONE_PIDFD : 0)) < 0)
+		sf_end(SF_E_REFUSED, SF_NR_SPAWN_DIED, 0, NULL);
+	sf_signals_release();
+}
+
+/* Whether a call leaves the caller's kernel state as it is: the memory is the parent's as well, and the agent keeps handlers and masks. */
+static int is_of_both(const struct sf_call *c, u32 nr)
+{
+	switch (c->handler) {
+	case SF_H_sigaction:
+	case SF_H_sigprocmask:
+	case SF_H_sigaltstack:
+	case SF_H_sigreturn:
+	case SF_H_mmap:
+	case SF_H_munmap:
+	case SF_H_mremap:
+	case SF_H_mprotect:
+	case SF_H_brk:
+	case SF_H_madvise:
+	case SF_H_exec:
+	case SF_H_exit:
+	case SF_H_exit_group: return 1;
+	}
+	return c->class == SF_QUERY || c->class == SF_DENY || nr == NR_read || nr == NR_nanosleep || nr == NR_clock_nanosleep ||
+	       nr == NR_futex;
 }
 
 /* ---- fork ---- */
@@ -637,6 +709,7 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 	u32 refused = 0;
 	if (c->class == SF_REFUSE || c->class == SF_DENY || me.stepping)
 		return;
+	app.spawn.apart |= app.spawn.active && !is_of_both(c, nr);
 	if (app.spawn.active && (c->handler == SF_H_exit || c->handler == SF_H_exit_group))
 		child_exits(e, (s64)(a[0] & 0xff));
 	if (c->handler != SF_H_fork)

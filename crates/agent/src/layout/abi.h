@@ -53,6 +53,8 @@
 /* Its upper half: pages of files as they were at the newest snapshot (shared.c). */
 #define SF_UNDO_BYTES (2ull << 20)
 #define SF_OFF_UNDO (SF_OFF_TRANSFER + SF_TRANSFER_BYTES - SF_UNDO_BYTES)
+/* Below it: the vector state of a parent whose child stands in for it (spawn.c). */
+#define SF_OFF_PARENT_FP (SF_OFF_UNDO - 16384)
 #define SF_SHARED_BYTES (SF_OFF_TRANSFER + SF_TRANSFER_BYTES)
 /* The agent's addresses end behind these: the stage of private.c, the remembered digests of
  * epoch.c, and of each file that the program maps shared what is in it and the leader's way to

@@ -122,7 +122,9 @@ struct sf_segment {
 /* A parent in vfork(2): what it goes on with when the child has left (spawn.c). */
 struct sf_spawn {
 	u32 active, has_wait_mask;
-	u32 threads, spare;
+	u32 threads, signal; /* of the parent; which it gets at the child's end */
+	u32 apart;           /* the child has something of the kernel's that its parent has not */
+	s32 pidfd;           /* -1: nobody has asked for one */
 	u64 mask, wait_mask;
 	u64 alt_sp, alt_size;
 	u32 alt_flags, pdeathsig;
@@ -247,6 +249,7 @@ struct sf_me {
 	u32 fresh;      /* a leader made anew: what the kernel held for the program is gone */
 	u32 reborn;     /* ... for good: its timers have other numbers */
 	u32 renumbered; /* ... and so has the process */
+	u32 childless;  /* ... and its child that stood in for it (spawn.c), which is made anew */
 	u32 strays;     /* a child of this leader's has another number than the program knows (ward.c) */
 	u32 tsc_traps; /* rdtsc and cpuid fault: something was mapped that nobody could patch */
 	u64 together_until; /* event at which it leaves the core where all replicas stand for a while, or 0 (memory.c) */

@@ -373,6 +373,7 @@ void sf_send(void)
 		memcpy(t->fp, (void *)sf_frame_fp(me.fault_frame), t->fp_bytes);
 	else
 		sf_fp_save(t->fp);
+	sf_spawn_send();
 }
 
 /* The loser becomes what the winner was: the launcher has copied memory already. Negative when
@@ -422,6 +423,8 @@ static s64 begins_anew(const struct sf_transfer *t)
 	s64 r = G->options & SF_O_PAIR ? sf_kernel_join() : sf_kernel_restore();
 	if (r >= 0 && me.slot == 0)
 		r = sf_wards_adopt();
+	if (r >= 0 && app.spawn.active)
+		r = sf_spawn_receive();
 	me.readable = (s32)sys1(NR_prctl, 3 /* PR_GET_DUMPABLE */);
 	return r;
 }
@@ -486,6 +489,8 @@ void sf_as_event(struct sf_regs *r)
 NORETURN void sf_again(struct sf_regs *r)
 {
 	me.restarted = 0;
+	if (unlikely(me.childless))
+		sf_spawn_again();
 	sf_as_event(r);
 	sf_leave(r);
 }

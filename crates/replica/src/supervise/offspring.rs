@@ -94,6 +94,11 @@ impl Offspring {
         });
     }
 
+    /// It has ended before it was one that its parent could know.
+    pub(crate) fn unborn(&self, post: &Post) {
+        self.all().retain(|one| !one.its.is(post));
+    }
+
     pub(crate) fn led_anew(&self, post: &Post, leader: i32) {
         let since = procfs::start_time(leader);
         self.change(post, |one| {

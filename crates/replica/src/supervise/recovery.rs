@@ -27,6 +27,7 @@ use steadfast_sys::{child, cpu, descriptor, procfs, signals};
 use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at, core_id, id, ns};
 use crate::pace::{Finding, Late, Look, Pace, SECOND_NS};
+use crate::supervise::tree::Fate;
 use crate::supervise::{Supervisor, WATCH};
 use crate::transplant::{self, remap_list, transplanted};
 
@@ -930,6 +931,9 @@ impl Supervisor<'_> {
         }
         if matches!(standing, Standing::Died(_)) {
             self.settle_last_write(winner);
+            if !self.settle_last_spawn(winner) {
+                return false;
+            }
         }
         if self.group.order(winner, cmd::SEND, 0, ANSWER).is_none() {
             return false;
@@ -1020,6 +1024,36 @@ impl Supervisor<'_> {
         let result = (moved.cast_signed(), flags);
         self.group.publish(base, seq, &claim, result, payload_at);
         self.pass(winner, seq);
+    }
+
+    /// A child of vfork(2) stands in for a leader until it is another program. A leader that was killed just then has not told that it
+    /// is one: its number is published as the result of the event that it has left by. Where it died with the leader, the next
+    /// leader makes it anew (spawn.c). `false`: nobody knows.
+    fn settle_last_spawn(&mut self, winner: usize) -> bool {
+        let seq = self.group.get64(at!(own winner, next));
+        let Some(child) = self.on_its_way.take().filter(|child| child.event == seq) else {
+            return true;
+        };
+        match child.fate() {
+            Some(Fate::Another) => {}
+            Some(Fate::Ended) => {
+                child.is_unborn(&self.hearing.tree);
+                return true;
+            }
+            Some(Fate::Unknown) | None => return false,
+        }
+        let (Some(base), Some(claim)) = (self.log_base(winner, seq), self.group.claim(winner, seq))
+        else {
+            return false;
+        };
+        if self.group.published(base, seq) {
+            return true;
+        }
+        let result = (i64::from(child.pid), abi::SPAWNED);
+        let payload_at = self.group.payload_end(base, seq);
+        self.group.publish(base, seq, &claim, result, payload_at);
+        self.pass(winner, seq);
+        true
     }
 
     /// How many bytes a call writes that does not come back before all of them are written, by its claim; 0: it may, or nobody knows.
@@ -1232,7 +1266,7 @@ impl Supervisor<'_> {
             }
         }
         let count = (list.len() / POLLED_BYTES) as u64;
-        if abi::OFF_REMAP + list.len() > abi::OFF_UNDO {
+        if abi::OFF_REMAP + list.len() > abi::REMAP_END {
             return false;
         }
         self.group.memory.write(abi::OFF_REMAP, &list);

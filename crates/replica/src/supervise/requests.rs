@@ -30,6 +30,10 @@ impl Supervisor<'_> {
             Some(Ok(question)) => question,
             Some(Err(())) => return self.group.answer(abi::RPC_STRUCK),
         };
+        // Its parent is dying, and it dies with that: the next leader asks for a child of its own.
+        if request == abi::RPC_SPAWN && self.is_going(0) {
+            return;
+        }
         let ret = match request {
             abi::RPC_PATCH => {
                 let plan = self.plan_patches(
@@ -184,7 +188,8 @@ impl Supervisor<'_> {
         let parent_death = u32::try_from(parent_death).unwrap_or(0);
         let answer = if bare.is_some() { abi::EXEC_BARE } else { 0 };
         let (tree, parent) = (&self.hearing.tree, self.hearing.post());
-        match tree::by_exec(tree, parent, pid, mask, parent_death, bare) {
+        let event = self.group.get64(at!(own 0, next));
+        match tree::by_exec(tree, parent, pid, mask, parent_death, bare, event) {
             Ok(child) => {
                 self.on_its_way = Some(child);
                 answer

@@ -692,6 +692,19 @@ impl EventSink for Told {
 #[derive(Debug)]
 pub(crate) struct OnItsWay {
     post: Post,
+    pub(crate) pid: i32,
+    /// The event of its parent's group that it leaves by.
+    pub(crate) event: u64,
+    fate: Arc<OnceLock<Fate>>,
+}
+
+/// What has become of a child that was on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Another,
+    Ended,
+    /// It has ended, as the one or the other.
+    Unknown,
 }
 
 /// A copy of a group that has been asked for, as its parent knows it.
@@ -775,15 +788,23 @@ pub(crate) fn by_exec(
     mask: u64,
     parent_death: u32,
     bare: Option<String>,
+    event: u64,
 ) -> Result<OnItsWay, u32> {
     let (ready, answer) = channel();
+    let fate = Arc::new(OnceLock::new());
+    let its = Arc::clone(&fate);
     let life = move |hearing: Hearing, life: Life| match bare {
-        Some(program) => unprotected(&hearing, life, pid, program, &ready),
-        None => exec(&hearing, life, pid, (mask, parent_death), &ready),
+        Some(program) => unprotected(&hearing, life, pid, program, (&ready, &its)),
+        None => exec(&hearing, life, pid, (mask, parent_death), (&ready, &its)),
     };
     let post = begin(tree, parent, mask, life).map_err(|_| abi::NR_EXEC_TRACE)?;
     match answer.recv_timeout(ANSWER) {
-        Ok(true) => Ok(OnItsWay { post }),
+        Ok(true) => Ok(OnItsWay {
+            post,
+            pid,
+            event,
+            fate,
+        }),
         _ => Err(abi::NR_EXEC_TRACE),
     }
 }
@@ -795,10 +816,27 @@ impl OnItsWay {
         self.post.send(News::Stay(reply));
         let _ = done.recv_timeout(ANSWER);
     }
+
+    /// What has become of it, once that is known.
+    pub(crate) fn fate(&self) -> Option<Fate> {
+        let begun = Instant::now();
+        while self.fate.get().is_none() && begun.elapsed() < ANSWER {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.fate.get().copied()
+    }
+
+    /// It was killed with its parent, before it was a process that anybody knows.
+    pub(crate) fn is_unborn(&self, tree: &Tree) {
+        tree.offspring.unborn(&self.post);
+    }
 }
 
+/// Where a child that is on its way is spoken of: whether it may go, and what becomes of it.
+type Words<'a> = (&'a Sender<bool>, &'a OnceLock<Fate>);
+
 /// `has`: the mask of signals, and the signal at its parent's death, that the child has chosen before.
-fn exec(hearing: &Hearing, mut life: Life, pid: i32, has: (u64, u32), ready: &Sender<bool>) {
+fn exec(hearing: &Hearing, mut life: Life, pid: i32, has: (u64, u32), (ready, fate): Words<'_>) {
     let tree = Arc::clone(&life.tree);
     tree.claim_new(pid, hearing.post());
     life.entry = tree.list(pid);
@@ -809,7 +847,12 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, has: (u64, u32), ready: &Se
     let process = Process::open(pid);
     tree.led_by(life.id, pid);
     let _ = ready.send(true);
-    let (Some(stop), Ok(process)) = (exec_stop(hearing, &tree, pid), process) else {
+    let stop = exec_stop(hearing, &tree, pid);
+    fate.get_or_init(|| match stop {
+        Some(_) => Fate::Another,
+        None => Fate::Ended,
+    });
+    let (Some(stop), Ok(process)) = (stop, process) else {
         return;
     };
     let started = Instant::now();
@@ -857,7 +900,13 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, has: (u64, u32), ready: &Se
 }
 
 /// A child becomes a program that runs bare; until it has ended.
-fn unprotected(hearing: &Hearing, mut life: Life, pid: i32, program: String, ready: &Sender<bool>) {
+fn unprotected(
+    hearing: &Hearing,
+    mut life: Life,
+    pid: i32,
+    program: String,
+    (ready, fate): Words<'_>,
+) {
     let tree = Arc::clone(&life.tree);
     life.entry = tree.list(pid);
     let process = Process::open(pid);
@@ -874,9 +923,11 @@ fn unprotected(hearing: &Hearing, mut life: Life, pid: i32, program: String, rea
             let _ = reply.send(());
             return;
         }
-        if (ended || bare::has_gone(pid))
+        let gone = bare::has_gone(pid);
+        if (ended || gone)
             && let Some(program) = program.take()
         {
+            fate.get_or_init(|| if gone { Fate::Another } else { Fate::Unknown });
             tree.led_by(life.id, pid);
             let mut told = Told {
                 tree: Arc::clone(&tree),
