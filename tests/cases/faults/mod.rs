@@ -23,17 +23,19 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use steadfast_contract::event::{Line, What};
 use steadfast_contract::exit::{Own, Verdict};
 
 use crate::bench::{Bench, some_groups};
 use crate::build::{self, Variant};
-use crate::check::{Log, first_difference, last_lines, output_difference, protector, repeat};
+use crate::check::{
+    Log, await_repairs, first_difference, last_lines, output_difference, protector, repeat,
+};
 use crate::programs;
 use crate::run::{Invocation, Ran, Stdin};
 use crate::sample::{all, apart, paired, sampled};
@@ -307,7 +309,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(crate::nudges::trials());
     trials.extend(families());
     trials.push(goes_on_after_exec());
-    trials.push(while_the_leader_waits());
+    // Whoever may not hold a process cannot say when.
+    if geteuid().is_root() {
+        trials.push(while_the_leader_waits());
+    }
+    trials.extend([2, 3].map(while_the_leader_waits_for_room));
     trials.extend(in_shared_memory());
     trials.extend(among_parked_threads());
     trials.extend(of_processes());

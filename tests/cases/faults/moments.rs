@@ -1,6 +1,12 @@
 //! Faults at every event, at the exec, at moments of time, from outside, and one that does not end.
 
+use std::os::unix::fs::FileExt;
+
+use nix::sys::ptrace;
+use steadfast_sys::procfs;
+
 use super::*;
+use crate::adopted::hold;
 
 /// A bad core under one replica: its every multiplication is wrong, and goes on to be wrong when that replica has been
 /// made again. The run ends with the right bytes, and its events name that replica and the core on which it was struck.
@@ -79,25 +85,103 @@ pub(super) fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Tria
     })
 }
 
-/// What the leader is about to write is struck while it waits for the others to agree: they have what it came with. Most of such
-/// a program's time is that wait, so that of some ten strikes several come then.
+/// What the leader is about to write is struck while it waits for another replica, which is held meanwhile: the others have what it
+/// came with.
 pub(super) fn while_the_leader_waits() -> Trial {
-    let name = "clock::while_the_leader_waits";
+    let name = "while_the_leader_waits";
+    Trial::test(format!("faults::{name}"), move || {
+        const LINE: &str = "what it came with\n";
+        const SHARED: std::ops::Range<u64> = 0x2a10_0000_0000..DOMAIN;
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let events = dir.join("events");
+        let target = Target::guest("echoes.c", &[])?;
+        let bare = target.invocation(Vec::new());
+        let bare = Invocation {
+            stdin: Stdin::Bytes(LINE.into()),
+            ..bare
+        }
+        .run(&dir, LIMIT)?;
+        fs::remove_file(dir.join("place"))?;
+        let invocation = Invocation {
+            stdin: Stdin::Held,
+            ..target.invocation(protector(3, &events, &["--quiet"]))
+        };
+        let _group = some_groups();
+        let mut run = invocation.start(&dir)?;
+        let place = || fs::read_to_string(dir.join("place")).unwrap_or_default();
+        comes(|| place().ends_with('\n'))?;
+        let at: u64 = place().trim().parse()?;
+        let (leader, follower) = (replica_pid(&events, 0)?, replica_pid(&events, 2)?);
+        comes(|| procfs::sleeps_in(leader) == Some(0))?;
+        hold(follower)?;
+        run.say(LINE)?;
+        let memory = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{leader}/mem"))?;
+        let mut line = [0; LINE.len()];
+        comes(|| {
+            let has_read = memory.read_exact_at(&mut line, at).is_ok() && line == LINE.as_bytes();
+            has_read && procfs::waits_on(leader, &SHARED)
+        })?;
+        memory.write_all_at(&[line[5] ^ 2], at + 5)?;
+        ptrace::detach(Pid::from_raw(follower), None)?;
+        await_repairs(&events, 1, LIMIT)?;
+        let run = run.wait(LIMIT)?;
+        run.nothing_left(GRACE)?;
+        let log = Log::read(&events)?;
+        if let Some(why) = output_difference(&bare, &run) {
+            return Err(format!("{why}\n{}{}", last_lines(&run), log.divergences()).into());
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+/// Waits until something is so.
+fn comes(mut is_so: impl FnMut() -> bool) -> Result<(), String> {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > LIMIT {
+            return Err("what is waited for does not come".to_owned());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// The leader waits in the kernel for room in a pipe that nobody reads yet, and is struck there. What interrupts it has it look again
+/// at what it is about to write.
+pub(super) fn while_the_leader_waits_for_room(replicas: u8) -> Trial {
+    let name = format!("clock::while_the_leader_of_{replicas}_waits_for_room");
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
-        let target = Target::guest("waits_to_write.c", &["15000"])?;
+        let target = Target::guest("waits_to_write.c", &["3000"])?;
         let bare = target.bare(&dir)?;
         let fault = Fault {
-            name: name.to_owned(),
-            replicas: 3,
+            name: name.clone(),
+            replicas,
             stop: false,
-            flip: "replica=leader time=20ms every=20ms mem=[waits_to_write!line+8] bit=1"
-                .to_owned(),
+            flip: "replica=leader time=500ms mem=[waits_to_write!line+8] bit=1".to_owned(),
             after: After::Corrected,
         };
+        let events = dir.join("events");
+        let invocation = Invocation {
+            wrapper: ["/bin/sh", "-c", "\"$@\" | (sleep 1; cat)", "sh"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..target.invocation(protector(
+                replicas,
+                &events,
+                &["--flip", &build::resolved(&fault.flip)?],
+            ))
+        };
+        let _group = some_groups();
+        let run = invocation.run(&dir, LIMIT)?;
+        run.nothing_left(GRACE)?;
         fault
-            .strike(&target, &bare, &dir)
-            .map_err(|why| fault.failed(&why, &dir))?;
+            .judge(&bare, &run, &events)
+            .map_err(|why| fault.failed(&format!("{why}\n{}", last_lines(&run)), &dir))?;
         Bench::get().passed(&dir);
         Ok(())
     })

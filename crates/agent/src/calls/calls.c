@@ -482,6 +482,46 @@ static void bring_less(u32 nr, u64 call[7])
 		cut_message(nr, call);
 }
 
+/* One system call on its way. */
+struct making {
+	struct sf_regs *r;
+	u64 trapped; /* return address of the call if it came through the backstop, or 0 */
+	const struct sf_call *c;
+	struct sf_call own;
+	struct sf_siginfo info;
+	u64 a[6];
+	u32 nr;
+	int act;
+};
+
+static void arguments(const struct sf_regs *r, u64 a[6])
+{
+	a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
+}
+
+/* What the call names, read again: as claim_call() did, and without what that may begin. */
+static int is_still_meant(const struct sf_event *e, const struct making *k)
+{
+	struct sf_event now = *e;
+	u64 a[6];
+	arguments(k->r, a);
+	for (int i = 0; i < 6; i++)
+		now.args[i] = k->c->arg[i].kind == SF_A_NONE ? 0 : a[i];
+	now.nr = (u32)k->r->rax;
+	now.bytes = (struct sf_hash){ 0, 0 };
+	sf_digest_args(&now, k->c, a);
+	return sf_claim_stands(e, &now, k->r);
+}
+
+/* The leader's, while it acts. */
+static const struct making *acting;
+
+/* A call that was interrupted may have waited for long. One that stores nothing still finds what it was agreed on. */
+static COLD int may_be_made_again(const struct sf_event *e)
+{
+	return !acting || sf_alone() || !e->lockstep || e->outs || is_still_meant(e, acting);
+}
+
 /* The call itself, until it has been made or a signal that is for the program comes first. */
 static s64 make_calls(struct sf_event *e, u64 call[7], int limited)
 {
@@ -499,7 +539,7 @@ static s64 make_calls(struct sf_event *e, u64 call[7], int limited)
 		tls.abort = 0;
 		if (likely(r != -EINTR && r != SF_NOT_MADE))
 			return r;
-		if (me.slot == 0 && (sf_signal_pending() || load(&G->alarm) || sf_take_is_late()))
+		if (me.slot == 0 && (sf_signal_pending() || load(&G->alarm) || sf_take_is_late() || !may_be_made_again(e)))
 			return r;
 		if (limited)
 			sf_limit_again(call);
@@ -1334,18 +1374,6 @@ INLINE void follower_goes(struct sf_event *e, const struct sf_call *c, u32 nr, c
 		sf_apply_patch(PAYLOAD + done->aux, (u32)(done->out_off + done->out_len - done->aux));
 }
 
-/* One system call on its way. */
-struct making {
-	struct sf_regs *r;
-	u64 trapped; /* return address of the call if it came through the backstop, or 0 */
-	const struct sf_call *c;
-	struct sf_call own;
-	struct sf_siginfo info;
-	u64 a[6];
-	u32 nr;
-	int act;
-};
-
 static int is_x32(u32 nr)
 {
 	return (s32)nr >= 0 && (nr & 0x40000000u);
@@ -1355,7 +1383,7 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 {
 	struct making *k = arg;
 	u64 *a = k->a;
-	a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
+	arguments(r, a);
 	u32 nr = k->nr = (u32)r->rax;
 	/* The kernel takes the number for an int. Programs try what newer kernels have, and go without. Of the x32 calls it has some, or
 	 * none; one number below 0 is ours. */
@@ -1390,20 +1418,14 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	return SF_CLAIMED;
 }
 
-/* What the call names, read again: as claim_call() did, and without what that may begin. */
 static int stands_call(const struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	struct making *k = arg;
-	struct sf_event now = *e;
+	(void)r;
 	if (sf_alone() || me.made == e->seq)
 		return 1;
-	k->a[0] = r->rdi, k->a[1] = r->rsi, k->a[2] = r->rdx, k->a[3] = r->r10, k->a[4] = r->r8, k->a[5] = r->r9;
-	for (int i = 0; i < 6; i++)
-		now.args[i] = k->c->arg[i].kind == SF_A_NONE ? 0 : k->a[i];
-	now.nr = (u32)r->rax;
-	now.bytes = (struct sf_hash){ 0, 0 };
-	sf_digest_args(&now, k->c, k->a);
-	return sf_claim_stands(e, &now, r);
+	arguments(k->r, k->a);
+	return is_still_meant(e, k);
 }
 
 INLINE void agreed_call(struct sf_event *e, struct sf_regs *r, void *arg)
@@ -1432,7 +1454,10 @@ INLINE const struct sf_result *act_call(struct sf_event *e, void *arg)
 	struct making *k = arg;
 	if (k->act == ACT_RETURN) /* the mask that the frame brings back may let signals through that wait */
 		return sf_result_flags(e, sf_signals_wait() ? SF_R_MORE : 0);
-	return leader_goes(e, k->c, k->nr, k->a, k->act, k->trapped);
+	acting = k;
+	const struct sf_result *done = leader_goes(e, k->c, k->nr, k->a, k->act, k->trapped);
+	acting = NULL;
+	return done;
 }
 
 INLINE void take_call(struct sf_event *e, const struct sf_result *done, void *arg)

@@ -85,6 +85,7 @@ static void ring(u32 slots)
 	while (unlikely(asleep)) {
 		u32 s = __builtin_ctz(asleep);
 		asleep &= asleep - 1;
+		me.waited = 1; /* who is woken may take this replica's processor */
 		sf_wake(s);
 	}
 }
