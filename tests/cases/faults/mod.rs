@@ -247,6 +247,11 @@ impl Fault {
                 {
                     return Err("no event says what was done".to_owned());
                 }
+                // Whoever is repaired goes on as the others: a fault that has struck once is found once.
+                if log.report.divergences > hits {
+                    let told = log.divergences();
+                    return Err(format!("found more often than it struck, {hits} times\n{told}"));
+                }
                 Ok(())
             }
             After::Agreed => right().and_then(|()| is(Verdict::Agreed)),
@@ -315,6 +320,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     trials.extend([2, 3].map(while_the_leader_waits_for_room));
     trials.extend(in_shared_memory());
+    trials.extend(looks_behind_a_check());
+    trials.extend(turns_behind_a_look());
     trials.extend(among_parked_threads());
     trials.extend(of_processes());
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);

@@ -170,3 +170,56 @@ pub(super) fn of_processes() -> Vec<Trial> {
     }
     trials
 }
+
+/// A fault with more words for the command.
+fn told(fault: Fault, words: Vec<String>, target: fn() -> Result<Target, String>) -> Trial {
+    Trial::test(format!("faults::{}", fault.name), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{}", fault.name));
+        let (target, events) = (target()?, dir.join("events"));
+        let bare = target.bare(&dir)?;
+        let flip = build::resolved(&fault.flip)?;
+        let mut all = vec!["--flip", &flip];
+        let words = words.iter().map(|word| build::resolved(word));
+        let words = words.collect::<Result<Vec<_>, _>>()?;
+        all.extend(words.iter().map(String::as_str));
+        let invocation = target.invocation(protector(fault.replicas, &events, &all));
+        let _group = some_groups();
+        let run = invocation.run(&dir, LIMIT)?;
+        run.nothing_left(GRACE)?;
+        fault
+            .judge(&bare, &run, &events)
+            .map_err(|why| fault.failed(&format!("{why}\n{}", last_lines(&run)), &dir))?;
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+/// A replica that loses at a memory check goes on to the look that comes behind it, as the others do: nothing is disputed a second time.
+pub(super) fn looks_behind_a_check() -> impl Iterator<Item = Trial> {
+    ["leader", "1"].into_iter().map(|who| {
+        let fault = Fault {
+            name: format!("turns::look_behind_a_check_of_{who}"),
+            replicas: 2,
+            stop: false,
+            flip: format!("replica={who} at=looks!flip_here n=14 mem=[looks!unread+80] bit=3"),
+            after: After::Corrected,
+        };
+        // On a busy machine a check takes its time, and the next one is far.
+        let often = vec!["--epoch-budget=50".to_owned()];
+        told(fault, often, || Target::guest("looks.c", &[]))
+    })
+}
+
+/// One that loses at such a look takes its turn among processes behind it.
+pub(super) fn turns_behind_a_look() -> impl Iterator<Item = Trial> {
+    ["leader", "2"].into_iter().map(|who| {
+        let fault = Fault {
+            name: format!("turns::turn_behind_a_look_of_{who}"),
+            replicas: 3,
+            stop: false,
+            flip: format!("replica={who} event=185 after-vote reg=rbx bit=5"),
+            after: After::Corrected,
+        };
+        fault.trial(|| Target::guest("looks.c", &["shared"]))
+    })
+}

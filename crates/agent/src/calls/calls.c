@@ -1537,12 +1537,14 @@ INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)
 	}
 	if (unlikely(app.has_wait_mask))
 		sf_after_wait();
+	if (unlikely(app.domain))
+		app.after |= SF_AFTER_CALL;
 	if (unlikely(flags & (SF_R_MORE | SF_R_SETTLE | SF_R_EPOCH | SF_R_TURN | SF_R_LOOK)))
 		sf_turn_brings(flags);
 	if (unlikely(app.turn))
 		sf_turn(r);
-	if (unlikely(app.domain))
-		sf_domain_after(r);
+	if (unlikely(app.after))
+		sf_turn_after(r);
 }
 
 void sf_on_syscall(struct sf_regs *r)
@@ -1613,7 +1615,7 @@ static const struct sf_step signal = { claim_signal, NULL, act_signal, NULL, don
 void sf_more_signals(struct sf_regs *r)
 {
 	struct sf_event e;
-	s32 flags, gives = 0;
+	s32 flags;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_SIGNALS;
 	do {
@@ -1621,10 +1623,13 @@ void sf_more_signals(struct sf_regs *r)
 		flags = sf_event(&e, r, &signal, &info);
 		if (flags & SF_R_SIGNAL)
 			sf_deliver(r, &info);
-		gives |= flags & SF_R_TURN;
+		if (unlikely(flags & SF_R_TURN))
+			app.after |= SF_AFTER_PREEMPT;
 	} while (flags & SF_R_MORE);
-	if (unlikely(gives))
+	if (unlikely(app.after & SF_AFTER_PREEMPT)) {
+		app.after &= ~SF_AFTER_PREEMPT;
 		sf_threads_preempt(r);
+	}
 }
 
 /* An event whose result is a bare word. */

@@ -196,7 +196,8 @@ struct sf_mirror {
 	u64 map_stores;      /* bytes of those that may hold stores */
 	u32 domain;          /* it shares writable memory with other processes (domain.c) */
 	u64 dead_word;       /* a lock that its owner has died with, which is not marked yet, or 0 (owner.c) */
-	u32 dead_tid, dead_spare;
+	u32 dead_tid;
+	u32 after; /* SF_AFTER_* */
 	u32 segments, segments_lost; /* entries of `segment` in use; what happened to one could not be followed */
 	u32 made_n;
 	struct sf_made {

@@ -1109,6 +1109,4 @@ void sf_domain_after(struct sf_regs *r)
 {
 	if (!me.holds || ++me.spent >= SHARE)
 		sf_baton(r);
-	if (unlikely(app.dead_word))
-		sf_owner_mark();
 }

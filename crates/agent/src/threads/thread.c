@@ -1229,9 +1229,10 @@ void sf_threads_preempt(struct sf_regs *r)
 	if (app.threads > 1)
 		app.turn |= SF_TURN_GIVE | SF_TURN_LOOK | SF_TURN_SPENT;
 	if (app.map_settled)
-		sf_settle(r);
+		app.turn |= SF_TURN_SETTLE;
 	if (app.domain)
-		sf_baton(r);
+		app.after |= SF_AFTER_BATON;
+	sf_turn_held_up(r);
 }
 
 /* The budget is used up, or the lock is reached that the slice is to end at. 1: the slice goes on, to a lock.
@@ -1293,6 +1294,31 @@ static void take_brought(struct sf_regs *r)
 		sf_threads_look(r);
 }
 
+/* 1: it is taken out, and to be done now. */
+static int comes_after(u32 what)
+{
+	const u32 had = app.after & what;
+	app.after &= ~what;
+	return had != 0;
+}
+
+/* A computation was held up: what that brings along, and then other processes have their turn. */
+void sf_turn_held_up(struct sf_regs *r)
+{
+	take_brought(r);
+	if (comes_after(SF_AFTER_BATON))
+		sf_baton(r);
+}
+
+/* The last thing on the way back to the program. */
+void sf_turn_after(struct sf_regs *r)
+{
+	if (comes_after(SF_AFTER_CALL))
+		sf_domain_after(r);
+	if (unlikely(app.dead_word) && app.domain)
+		sf_owner_mark();
+}
+
 /* The running thread has come by a planted payload for the last time in its slice, equally in all replicas. */
 void sf_threads_yield(struct sf_regs *r)
 {
@@ -1314,9 +1340,9 @@ void sf_threads_yield(struct sf_regs *r)
 	s32 flags = sf_event(&e, r, &looks, &l);
 	app.counts = flags & SF_R_MORE || !by_itself() ? 1 : app.counts + 1; /* once, whoever begins the event again */
 	sf_turn_brings((u32)flags);
-	take_brought(r);
 	if (app.domain)
-		sf_baton(r);
+		app.after |= SF_AFTER_BATON;
+	sf_turn_held_up(r);
 }
 
 /* While a thread runs. */
