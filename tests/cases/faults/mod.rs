@@ -250,7 +250,9 @@ impl Fault {
                 // Whoever is repaired goes on as the others: a fault that has struck once is found once.
                 if log.report.divergences > hits {
                     let told = log.divergences();
-                    return Err(format!("found more often than it struck, {hits} times\n{told}"));
+                    return Err(format!(
+                        "found more often than it struck, {hits} times\n{told}"
+                    ));
                 }
                 Ok(())
             }
@@ -322,6 +324,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(in_shared_memory());
     trials.extend(looks_behind_a_check());
     trials.extend(turns_behind_a_look());
+    trials.extend(spoiled_alike());
     trials.extend(among_parked_threads());
     trials.extend(of_processes());
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);

@@ -223,3 +223,26 @@ pub(super) fn turns_behind_a_look() -> impl Iterator<Item = Trial> {
         fault.trial(|| Target::guest("looks.c", &["shared"]))
     })
 }
+
+/// Two followers have no room for what the leader has done: that is no majority against it. Two that have found the same other result are.
+pub(super) fn spoiled_alike() -> impl Iterator<Item = Trial> {
+    let alike = [
+        ("without_room", 1, After::Detected),
+        ("otherwise", 0, After::Corrected),
+    ];
+    alike.into_iter().map(|(name, bit, after)| {
+        let flip = |who| {
+            let at = "at=steady!flip_here n=50 mem=[agent!me+{sf_me.poison}]";
+            format!("replica={who} {at} bit={bit}")
+        };
+        let fault = Fault {
+            name: format!("turns::spoiled_alike_{name}"),
+            replicas: 3,
+            stop: false,
+            flip: flip(1),
+            after,
+        };
+        let other = vec!["--flip".to_owned(), flip(2)];
+        told(fault, other, || Target::guest("steady.c", &["60"]))
+    })
+}

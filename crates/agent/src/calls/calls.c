@@ -1218,6 +1218,8 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 			sf_follow_limit(nr, a);
 		break;
 	}
+	if (own == -ENOMEM || own == -EAGAIN)
+		me.poison |= own != r->ret ? SF_SPOILED_ALONE : 0;
 	return own == r->ret;
 }
 
@@ -1368,7 +1370,7 @@ INLINE void follower_goes(struct sf_event *e, const struct sf_call *c, u32 nr, c
 	if (!(done->flags & (SF_R_RESTART | SF_R_PARK))) {
 		sf_before_wait(c, nr, a);
 		if (!follower_acts(e, c, nr, a, act, done))
-			me.poison = 1;
+			me.poison |= SF_SPOILED;
 	}
 	if (unlikely(done->flags & SF_R_PATCH) && act != ACT_MEMORY)
 		sf_apply_patch(PAYLOAD + done->aux, (u32)(done->out_off + done->out_len - done->aux));

@@ -641,7 +641,7 @@ NORETURN static void fork_alike(struct sf_event *e, struct sf_regs *r, const str
 			sf_pair_bore((s32)pid, (s32)own);
 			sf_shown_bore((u32)own);
 		} else {
-			me.poison = 1;
+			me.poison |= SF_SPOILED;
 		}
 		sf_signals_release();
 	}
@@ -664,7 +664,7 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 			if (copy == 0)
 				begin(r, k, fd, pid);
 			if (copy < 0)
-				me.poison = 1;
+				me.poison |= SF_SPOILED | SF_SPOILED_ALONE;
 			note_child(k, pid);
 			note_pidfd(k, (s32)(done->aux >> 32));
 		}

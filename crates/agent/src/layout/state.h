@@ -256,7 +256,7 @@ struct sf_me {
 	u64 together_until; /* event at which it leaves the core where all replicas stand for a while, or 0 (memory.c) */
 	u32 stepping;
 	u32 restarted; /* a transplant replaced the registers of the event in progress */
-	u32 poison; /* this replica's own execution of an agreed call failed: it must lose the next vote */
+	u32 poison; /* SF_SPOILED: this replica's own execution of an agreed call failed, and it must lose the next vote */
 	struct sf_regs fault_regs;
 	u64 fault_frame; /* kernel signal frame in whose handler this replica runs, or 0 */
 	u64 regs_digest;
@@ -291,6 +291,11 @@ struct sf_me {
 	struct sf_hash snapshot; /* what was agreed on when the snapshot was left, and whether it can be had again */
 	u32 snapshot_known, snapshot_remade;
 };
+
+/* Replicas that have found the same other result are one claim, with which they can outvote a leader that went astray. Of room each has its
+ * own, and who has none is no witness: its claim is like nobody's. */
+#define SF_SPOILED 1u
+#define SF_SPOILED_ALONE 2u
 
 enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH, SF_D_NOTHING };
 #define SF_DESC_EPOCH 0xfe

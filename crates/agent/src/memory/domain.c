@@ -763,7 +763,7 @@ static int done_domain(struct sf_event *e, const struct sf_result *res, void *ar
 	if (t->ret && me.slot == 0)
 		sf_end(SF_E_REFUSED, SF_NR_SPAWN_MEMORY, t->ret, me.regs);
 	if (t->ret)
-		me.poison = 1;
+		me.poison |= SF_SPOILED | SF_SPOILED_ALONE;
 	sf_futex_shared();
 	sf_domain_enter();
 	return 0;

@@ -130,7 +130,7 @@ void sf_privatise(u64 from, u64 to, u64 prot, int file)
 		return;
 	if (me.slot == 0)
 		sf_end(SF_E_REFUSED, SF_NR_PRIVATE, 0, me.regs);
-	me.poison = 1;
+	me.poison |= SF_SPOILED | SF_SPOILED_ALONE;
 }
 
 struct mapping {

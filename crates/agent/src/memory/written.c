@@ -157,5 +157,5 @@ void sf_written_done(const struct sf_result *r, u32 nr, const u64 a[6])
 	memcpy(&w, PAYLOAD + r->out_off, sizeof w);
 	sf_domain_awaits_turn(w.ticket);
 	if (w.bytes && !store_all(&w, nr, a))
-		me.poison = 1;
+		me.poison |= SF_SPOILED;
 }

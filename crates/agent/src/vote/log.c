@@ -258,7 +258,7 @@ static void claim_log(struct sf_event *e, const struct sf_regs *r)
 	}
 	digest_place(e, r);
 	if (unlikely(me.poison)) {
-		e->state = ~e->state;
+		e->state = ~e->state ^ (me.poison & SF_SPOILED_ALONE ? me.slot : 0);
 		me.poison = 0;
 	}
 
