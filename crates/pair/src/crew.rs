@@ -13,7 +13,7 @@
 //!  1. Frames of one strand are taken in the order in which they came.
 //!  2. A process that fails ends the program: nothing of it goes on without one of its parts.
 //!
-//! Not covered: re-runs of processes beside the first one (docs/reference/limits-pair.md).
+//! Not covered: re-runs of processes that share memory (docs/reference/limits-pair.md).
 
 mod kin;
 mod lives;
@@ -35,6 +35,7 @@ use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hex::{hex, unhex};
 use crate::link::{Frame, Sender, Tag};
+use crate::shared::{Back, Relay};
 
 pub(crate) use kin::{Adopted, Kin, NotNow, end_all, go_on};
 
@@ -85,14 +86,19 @@ pub(crate) struct Strand {
     leads: AtomicBool,
     /// Secondary: it asks the one that arbitrates.
     asks: AtomicBool,
+    /// Held by whoever hears its news; and somebody who settles a dispute wants it.
+    heard: Mutex<()>,
+    wanted: AtomicBool,
+    pub(crate) back: Back,
     watch: Mutex<Watch>,
     /// Primary: the newest read, which nobody may have compared.
     unchecked: Mutex<Option<(u64, Step)>>,
     /// It has been asked to stand between two events; and it does, before this one.
     halts: AtomicBool,
     stands: AtomicU64,
-    /// Its relay has come so far; and has seen that it is to do nothing.
+    /// Its relay has come so far, in the log of this strand; and has seen that it is to do nothing.
     relayed: AtomicU64,
+    relays: AtomicU64,
     rests: AtomicBool,
     /// When it goes on its log begins anew, for another site or not.
     begins: Mutex<Option<bool>>,
@@ -110,16 +116,53 @@ impl Strand {
             newest: Mutex::new((place, place)),
             told: AtomicBool::new(false),
             asks: AtomicBool::new(false),
+            heard: Mutex::default(),
+            wanted: AtomicBool::new(false),
+            back: Back::default(),
             over: Mutex::default(),
             watch: Mutex::new(Watch::new(spins_after)),
             unchecked: Mutex::default(),
             halts: AtomicBool::new(false),
             stands: AtomicU64::new(0),
             relayed: AtomicU64::new(0),
+            relays: AtomicU64::new(0),
             rests: AtomicBool::new(false),
             begins: Mutex::default(),
             anew: Mutex::default(),
         })
+    }
+
+    /// To settle a dispute: nobody else hears its news until this ends. Nothing: somebody does for all this time.
+    pub(crate) fn alone_with_it(&self, limit: Duration) -> Option<Watched<'_>> {
+        let deadline = Instant::now() + limit;
+        self.wanted.store(true, Ordering::SeqCst);
+        loop {
+            if let Ok(guard) = self.heard.try_lock() {
+                return Some(Watched {
+                    wanted: &self.wanted,
+                    _heard: guard,
+                });
+            }
+            if Instant::now() > deadline {
+                self.wanted.store(false, Ordering::SeqCst);
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// To hear its news, which nobody does who settles a dispute.
+    fn hears(&self) -> Option<MutexGuard<'_, ()>> {
+        let wanted = || self.wanted.load(Ordering::SeqCst);
+        (!wanted())
+            .then(|| locked(&self.heard))
+            .filter(|_| !wanted())
+    }
+
+    /// Whether its relay has sent all up to this event of its newest program.
+    pub(crate) fn has_relayed(&self, event: u64) -> bool {
+        self.relays.load(Ordering::SeqCst) == self.site.strand()
+            && self.relayed.load(Ordering::SeqCst) > event
     }
 
     /// Why the program has to be stopped: this process computes while others, of its threads or beside it, wait for ever; or, where
@@ -179,6 +222,19 @@ impl Strand {
     }
 }
 
+/// A process whose dispute is settled.
+#[derive(Debug)]
+pub(crate) struct Watched<'a> {
+    wanted: &'a AtomicBool,
+    _heard: MutexGuard<'a, ()>,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::SeqCst);
+    }
+}
+
 #[derive(Debug)]
 enum Entry {
     Known(Arc<Strand>),
@@ -212,6 +268,9 @@ pub(crate) struct Crew {
     unread: Mutex<HashMap<u64, Vec<Unread>>>,
     asks: Outbox<(Arc<Strand>, Question)>,
     asked: Mutex<Inbox<(Arc<Strand>, Question)>>,
+    /// Processes beside the first one that claim different things on the two sites.
+    differs: Outbox<Arc<Strand>>,
+    differ: Mutex<Inbox<Arc<Strand>>>,
 }
 
 impl Crew {
@@ -219,6 +278,7 @@ impl Crew {
         let spins_after = Duration::from_secs(side.spins_after);
         let first = Strand::new(Arc::clone(site), 0, spins_after);
         let (asks, asked) = channel();
+        let (differs, differ) = channel();
         Arc::new(Self {
             all: Mutex::new(HashMap::from([(
                 site.strand(),
@@ -242,6 +302,8 @@ impl Crew {
             unread: Mutex::default(),
             asks,
             asked: Mutex::new(asked),
+            differs,
+            differ: Mutex::new(differ),
         })
     }
 
@@ -318,6 +380,11 @@ impl Crew {
     /// Secondary: what a process asks of the one that arbitrates.
     pub(crate) fn question(&self) -> Option<(Arc<Strand>, Question)> {
         locked(&self.asked).try_recv().ok()
+    }
+
+    /// A process beside the first one that claims different things on the two sites, as far as is known here.
+    pub(crate) fn dispute(&self) -> Option<Arc<Strand>> {
+        locked(&self.differ).try_recv().ok()
     }
 
     // ---- frames ----
@@ -464,17 +531,27 @@ impl Crew {
         };
         let mut claimed = 0;
         let mut echoed = None;
+        let mut alone = None;
         loop {
             // Before the look for a new log: there is one by the time that a mode tells of it.
             let mode = self.mode();
             if let Some((at, joined)) = locked(&strand.anew).take() {
                 (place, claimed) = (at, 0);
+                alone = None;
                 echoed = (!joined).then_some(at.seq - 1);
                 // What is not confirmed when that site is lost, has come after this.
                 strand.begin_at(Place::first_of(at.strand));
                 *locked(&strand.unchecked) = None;
             }
+            if let Some(back) = strand.back.rewound(Relay::Events) {
+                (place, claimed) = (back, 0);
+                *locked(&strand.unchecked) = None;
+            }
+            if let Some(back) = strand.back.rewound(Relay::Claims) {
+                sent.claim = back.seq - 1;
+            }
             strand.relayed.store(place.seq, Ordering::SeqCst);
+            strand.relays.store(place.strand, Ordering::SeqCst);
             let over = locked(&strand.over).clone();
             let limit = if over.is_some() { Duration::ZERO } else { LOOK };
             match mode {
@@ -534,6 +611,10 @@ impl Crew {
                     );
                 }
                 Mode::Alone => {
+                    if alone != Some(site.strand()) {
+                        alone = Some(site.strand());
+                        site.drop_snapshots();
+                    }
                     if echoed.is_none() {
                         let end = strand.end_of_log();
                         if end.strand == site.strand() && end.seq > 1 {

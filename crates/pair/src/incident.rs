@@ -110,6 +110,9 @@ impl Incident {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Erred {
     pub(crate) event: u64,
+    /// Whose event, of a process beside the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) process: Option<u32>,
     /// The sites whose processor or memory erred: A, B, AB, or nobody: a record was damaged on its way.
     pub(crate) erred: String,
     /// Events that each host ran again.
@@ -127,8 +130,11 @@ impl Erred {
             one => format!("processor or memory of {one}"),
         };
         let plural = if self.memory_pages == 1 { "" } else { "s" };
+        let whose = self
+            .process
+            .map_or_else(String::new, |process| format!(" of process {process}"));
         format!(
-            "{who} at event {}, as both hosts find that run {} events again; repaired, {} page{plural} of memory, {}.{} ms",
+            "{who} at event {}{whose}, as both hosts find that run {} events again; repaired, {} page{plural} of memory, {}.{} ms",
             self.event,
             self.reran,
             self.memory_pages,

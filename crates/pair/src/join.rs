@@ -22,7 +22,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use steadfast_contract::plan::OnMismatch;
 use steadfast_replica::site::{Known, Pages, Part, Site};
 
 use crate::alone::{self, Address};
@@ -62,8 +61,6 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let (ledger, runs, mappings) = greeted?;
     if runs.strand != 0 {
         prepared.plan.path = runs.program;
-        // Memory checks and snapshots are the first program's.
-        prepared.plan.on_mismatch = OnMismatch::Stop;
     }
     let start = prepare::start(&prepared, Part::Secondary, runs.random, Some(runs.strand));
     let site = Arc::new(start?);

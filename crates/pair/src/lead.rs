@@ -23,8 +23,8 @@ use crate::alone::{self, Address, Word};
 use crate::board::{Board, Order, State, What};
 use crate::cli::Side;
 use crate::control::{self, Handed, Outcome};
-use crate::crew::{Crew, Kin, NotNow, go_on};
-use crate::dispute::{Dispute, Parties, Repeated};
+use crate::crew::{Crew, Kin, NotNow, Strand, go_on};
+use crate::dispute::{Dispute, Parties, Raised, Repeated};
 use crate::door::{Candidate, Door, Survivor};
 use crate::error::{PairError, unheld};
 use crate::files::Files;
@@ -285,6 +285,7 @@ impl Leading<'_> {
         name: &str,
     ) -> Result<Parted, PairError> {
         let mut repeated = Repeated::default();
+        let mut raised = Raised::default();
         let mut ended = None;
         loop {
             self.board.tick();
@@ -336,15 +337,16 @@ impl Leading<'_> {
                 self.crew.go_alone();
                 return Ok(Parted::Lost(word));
             }
+            if let Some(differs) = raised.next(&self.crew, disputes)? {
+                let repairs = (&mut repeated, &mut raised);
+                self.settle(&differs, (sender, disputes), shared, repairs)?;
+                continue;
+            }
             if ended.is_some() {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
-            let raised = disputes.try_recv().ok().and_then(Dispute::raised);
-            let event = match raised.map_or_else(
-                || self.site.news(Duration::from_millis(20)),
-                |event| Some(News::Dispute(event, String::new())),
-            ) {
+            let event = match self.site.news(Duration::from_millis(20)) {
                 None => {
                     self.crew.first().spins(true, shared.is_gated())?;
                     continue;
@@ -366,19 +368,34 @@ impl Leading<'_> {
                 }
                 Some(News::Dispute(event, _)) => event,
             };
-            self.board.set(State::Arbitrating);
-            repeated.again(event)?;
-            let parties = Parties {
-                site: &self.site,
-                sender,
-                disputes,
-                shared,
-            };
-            let erred = parties.settle(event)?;
-            self.board.count_mended(&erred);
-            erred.tell(self.side.events.as_deref());
-            self.board.set(State::Running);
+            let differs = (Arc::clone(self.crew.first()), event);
+            let repairs = (&mut repeated, &mut raised);
+            self.settle(&differs, (sender, disputes), shared, repairs)?;
         }
+    }
+
+    /// A process claims different things on the two sites: until it does not, or both stop.
+    fn settle(
+        &self,
+        (strand, event): &(Arc<Strand>, u64),
+        (sender, disputes): (&Sender, &Inbox<Dispute>),
+        shared: &Shared,
+        (repeated, raised): (&mut Repeated, &mut Raised),
+    ) -> Result<(), PairError> {
+        self.board.set(State::Arbitrating);
+        repeated.again(strand.site.strand(), *event)?;
+        let parties = Parties {
+            strand,
+            is_first: Arc::ptr_eq(strand, self.crew.first()),
+            sender,
+            disputes,
+            shared,
+        };
+        let erred = parties.settle(*event, raised)?;
+        self.board.count_mended(&erred);
+        erred.tell(self.side.events.as_deref());
+        self.board.set(State::Running);
+        Ok(())
     }
 
     fn grow(&self, news: News) -> Result<(), PairError> {
@@ -723,7 +740,7 @@ impl Leading<'_> {
         // Until it has gone on: the other site counts from here on.
         let going = Going::new(self.side, handed.as_ref().ok().map(|(link, _)| link));
         if handed.is_ok() {
-            self.site.keep_snapshots();
+            kin.iter().for_each(|kin| kin.site.keep_snapshots());
             if kin.len() > 1 {
                 self.site.has_others();
             }

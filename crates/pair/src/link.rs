@@ -22,7 +22,7 @@ use crate::tls::{Incoming, Outgoing};
 use steadfast_digest::{crc32c, crc32c_append};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 17;
+pub(crate) const VERSION: u32 = 18;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 /// A shorter body fits into a packet or two as it is.

@@ -37,7 +37,7 @@ pub(crate) fn send_steps(
 ) -> Place {
     let mut claimed = 0;
     loop {
-        if let Some(back) = shared.rewound(Relay::Events) {
+        if let Some(back) = shared.back.rewound(Relay::Events) {
             (place, claimed) = (back, 0);
             shared.keep_unchecked(|seq| seq < back.seq, None);
         }

@@ -29,7 +29,7 @@ use crate::bring;
 use crate::cli::{Right, Side};
 use crate::control::{self, Handed, Outcome};
 use crate::crew::{Adopted, Crew, Strand, end_of};
-use crate::dispute::{Dispute, Parties, hand_over};
+use crate::dispute::{Dispute, Parties, Raised, hand_over};
 use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hex::unhex;
@@ -107,6 +107,8 @@ struct Pair<'a> {
     disputes: &'a Inbox<Dispute>,
     board: &'a Board,
     shared: &'a Shared,
+    /// What it has said that the two sites differ about, and that is not settled.
+    raised: Raised,
     tries: ((u64, u64), u32),
 }
 
@@ -257,6 +259,7 @@ impl Follower<'_> {
             disputes: &disputes,
             board: &board,
             shared: &shared,
+            raised: Raised::default(),
             tries: ((0, 0), 0),
         };
         let mut result = pair.watch(&shared, &mut notify);
@@ -395,7 +398,7 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
         strand: place.strand,
     };
     while !shared.is_closing() && !shared.has_lost() {
-        if let Some(back) = shared.rewound(Relay::Claims) {
+        if let Some(back) = shared.back.rewound(Relay::Claims) {
             sent.claim = back.seq - 1;
         }
         let Some((claims, done)) = site.next_claims(&mut sent, Duration::from_millis(50)) else {
@@ -429,7 +432,7 @@ fn take(
             Err(error) => return shared.lose_by(&error),
         };
         board.hear();
-        if let Some(back) = shared.rewound(Relay::Events) {
+        if let Some(back) = shared.back.rewound(Relay::Events) {
             crew.first().begin_at(back);
         }
         match frame.tag {
@@ -517,17 +520,15 @@ impl Pair<'_> {
             }
             // What it said last comes before its silence.
             if shared.has_lost() && !shared.farewell.load(Ordering::SeqCst) {
-                return Err(shared.stopped().unwrap_or(PairError::Lost));
+                let open = || self.raised.lost().unwrap_or(PairError::Lost);
+                return Err(shared.stopped().unwrap_or_else(open));
             }
-            let parties = Parties {
-                site: self.site,
-                sender: self.sender,
-                disputes: self.disputes,
-                shared,
-            };
             if let Ok(said) = self.disputes.try_recv() {
-                self.take_part(&parties, said)?;
+                self.take_part(said)?;
                 continue;
+            }
+            if let Some(strand) = self.crew.dispute() {
+                self.raise(&strand)?;
             }
             match self.site.news(Duration::from_millis(20)) {
                 None => {
@@ -541,9 +542,10 @@ impl Pair<'_> {
                         "the log of B is damaged at event {event}"
                     )));
                 }
-                Some(News::Dispute(event, _)) => {
-                    let said = parties.raise(event)?;
-                    self.take_part(&parties, said)?;
+                Some(News::Dispute(..)) => {
+                    let first = Arc::clone(self.crew.first());
+                    self.raise(&first)?;
+                    std::thread::sleep(Duration::from_micros(200));
                 }
                 Some(News::Question(question)) => {
                     let first = Arc::clone(self.crew.first());
@@ -566,12 +568,33 @@ impl Pair<'_> {
         Ok(())
     }
 
+    /// A process claims something else than the primary's does, and the primary decides.
+    fn raise(&mut self, strand: &Strand) -> Result<(), PairError> {
+        match strand.site.disputed() {
+            Some(event) => self.raised.say((strand.site.strand(), event), self.sender),
+            None => Ok(()),
+        }
+    }
+
     /// The primary has asked what this site has at an event, and decides.
-    fn take_part(&self, parties: &Parties<'_>, said: Dispute) -> Result<(), PairError> {
-        let Dispute::Look(event) = said else {
+    fn take_part(&mut self, said: Dispute) -> Result<(), PairError> {
+        let Dispute::Look(number, event) = said else {
             return Ok(());
         };
         self.board.set(State::Arbitrating);
+        self.raised.forget(number);
+        let strand = self.crew.strand(number).ok_or_else(|| {
+            PairError::Stopped(format!(
+                "at event {event} A claims something else in a process that is not there on B"
+            ))
+        })?;
+        let parties = Parties {
+            strand: &strand,
+            is_first: Arc::ptr_eq(&strand, self.crew.first()),
+            sender: self.sender,
+            disputes: self.disputes,
+            shared: self.shared,
+        };
         let erred = parties.follow(event)?;
         self.board.count_mended(&erred);
         erred.tell(self.side.events.as_deref());

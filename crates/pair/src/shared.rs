@@ -1,8 +1,8 @@
 //! Shared: what the threads of one site tell the one that decides, and it them.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Place, Step};
@@ -16,6 +16,42 @@ use crate::link::{Sender, Tag};
 pub(crate) enum Relay {
     Events,
     Claims,
+}
+
+/// Where the relay of events, and that of claims, of a process is to go back to.
+#[derive(Debug, Default)]
+pub(crate) struct Back([Mutex<Option<Place>>; 2]);
+
+impl Back {
+    fn of(&self, relay: Relay) -> MutexGuard<'_, Option<Place>> {
+        self.0[relay as usize].lock().expect("no panic under it")
+    }
+
+    pub(crate) fn rewind(&self, relay: Relay, place: Place) {
+        *self.of(relay) = Some(place);
+    }
+
+    /// Asked by the relay: where it is to go back to.
+    pub(crate) fn rewound(&self, relay: Relay) -> Option<Place> {
+        self.of(relay).take()
+    }
+
+    /// Whether the relay has gone back, in time.
+    pub(crate) fn has_rewound(
+        &self,
+        relay: Relay,
+        limit: Duration,
+        is_lost: impl Fn() -> bool,
+    ) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.of(relay).is_some() {
+            if Instant::now() > deadline || is_lost() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        true
+    }
 }
 
 /// What the threads tell the one that decides.
@@ -37,8 +73,8 @@ pub(crate) struct Shared {
     followed: AtomicU64,
     /// Primary: reads that the other site may not have compared: the newest, as the program waits behind each, or some more.
     unchecked: Mutex<Vec<Step>>,
-    /// Where the relay of events, and that of claims, is to go back to.
-    back: [Mutex<Option<Place>>; 2],
+    /// Of the first process.
+    pub(crate) back: Back,
     /// The other site has left, or leads since it was asked to.
     pub(crate) left: AtomicBool,
     /// ... since it cannot go on.
@@ -162,36 +198,6 @@ impl Shared {
     pub(crate) fn unchecked(&self, done: u64) -> Vec<Step> {
         self.keep_unchecked(|seq| seq >= done, None);
         self.unchecked.lock().expect("no panic under it").clone()
-    }
-
-    pub(crate) fn rewind(&self, relay: Relay, place: Place) {
-        *self.back[relay as usize].lock().expect("no panic under it") = Some(place);
-    }
-
-    /// Asked by the relay: where it is to go back to.
-    pub(crate) fn rewound(&self, relay: Relay) -> Option<Place> {
-        self.back[relay as usize]
-            .lock()
-            .expect("no panic under it")
-            .take()
-    }
-
-    /// Whether the relay has gone back, in time.
-    pub(crate) fn has_rewound(&self, relay: Relay, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        let waits = || {
-            self.back[relay as usize]
-                .lock()
-                .expect("no panic under it")
-                .is_some()
-        };
-        while waits() {
-            if Instant::now() > deadline || self.has_lost() {
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        true
     }
 
     pub(crate) fn has_stopped(&self) -> bool {

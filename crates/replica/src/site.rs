@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use steadfast_contract::plan::Plan;
+use steadfast_contract::plan::{OnMismatch, Plan};
 use steadfast_sys::memory::Remote;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
@@ -367,10 +367,15 @@ impl Site {
     /// Survivor, paused, with a site that has joined: both compare memory now and then, and each keeps a snapshot. The
     /// joiner has copies of files.
     pub fn keep_snapshots(&self) {
-        if self.epoch_tsc == 0 || self.has_become() {
+        if self.epoch_tsc == 0 {
             return;
         }
-        let options = self.group().get32(at!(options)) | option::RETAIN;
+        let retains = if self.plan.on_mismatch == OnMismatch::Recover {
+            option::RETAIN
+        } else {
+            0
+        };
+        let options = self.group().get32(at!(options)) | retains;
         self.group().set32(at!(remade), 1);
         self.group().set64(at!(snapshot_seq), 0);
         self.group().set32(at!(snapshot_broken), 1);
@@ -474,6 +479,13 @@ impl Site {
             self.group()
                 .sleep(seen, left.min(Duration::from_millis(look)));
         }
+    }
+
+    /// The event about which the two sites claim different things.
+    #[must_use]
+    pub fn disputed(&self) -> Option<u64> {
+        let differs = self.group().get32(at!(alarm)) == alarm::DIVERGED;
+        differs.then(|| self.group().get64(at!(alarm_seq)))
     }
 
     /// What each site claims about an event, as far as it is known here.

@@ -141,7 +141,7 @@ static int shares(u32 nr, const u64 a[6])
 int sf_spawn_before(struct sf_regs *r, u32 nr, const u64 a[6])
 {
 	if (shares(nr, a))
-		return sf_domain_before_fork(r);
+		return sf_domain_before_fork(r) || sf_epoch_before_fork(r);
 	return app.map_files && !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS | SF_O_PAIR)) && sf_domain_of_own(r);
 }
 
@@ -493,8 +493,8 @@ static void map_group(u64 id)
 		has_no_memory(id, at);
 }
 
-/* A copy of a replica becomes one of a new group, which begins at its first event. */
-/* What this process has from its parent and does not go on with. */
+/* A copy of a replica becomes one of a new group, which begins at its first event: what this process has from its parent and does
+ * not go on with. */
 static void forget_parent(void)
 {
 	me.next = me.base = 1;
@@ -559,6 +559,8 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 			store(&own->done, me.next); /* a log that ends before its first event is done */
 	}
 	sf_arm();
+	if (pair)
+		sf_tracking_born();
 	if (app.spawn.active) { /* the parent that waits is none of this process's, which has the thread that called vfork */
 		app.spawn.active = 0;
 		app.threads = app.spawn.threads;
@@ -569,9 +571,12 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	app.robust = 0;
 	if (k->flags & CLONE_CHILD_SETTID)
 		sf_user_put(k->child_tid, &(s32){ me.slot == 0 ? own->init_pid : (s32)pid }, 4);
-	wait_for_group(own);
+	const int again = pair && sf_first_snapshot();
+	if (!again)
+		wait_for_group(own);
 	sf_threads_keep_current();
-	sf_kernel_mask();
+	if (!again)
+		sf_kernel_mask();
 	r->rax = 0;
 	if (k->stack)
 		r->rsp = k->stack;
@@ -607,6 +612,7 @@ s64 sf_spawn_nobody(u64 group, u64 number)
 	G->base = 1;
 	G->slot[me.slot].init_pid = (s32)sf_raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
 	sf_arm();
+	sf_tracking_born();
 	return 0;
 }
 

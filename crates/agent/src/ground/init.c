@@ -96,19 +96,6 @@ static void make_replicas(void)
 		sf_setup_failed(SF_STEP_PRIVATE, r);
 }
 
-/* Two replicas can settle a difference from the first event on: this copy is the state that all have in common. */
-static void first_snapshot(void)
-{
-	const int last = me.slot != 0 && me.slot == me.replicas - 1, joins = (G->options & SF_O_PAIR_JOIN) != 0;
-	if ((!last && !(G->options & SF_O_PAIR)) || joins || !(G->options & SF_O_RETAIN))
-		return;
-	sf_snapshot();
-	if (me.role == SF_RERUN)
-		sf_leave((const struct sf_regs *)sf_boot.regs);
-	G->snapshot_seq = me.next;
-	G->snapshot_broken = 0;
-}
-
 NORETURN void sf_init(void)
 {
 	map_log();
@@ -122,7 +109,8 @@ NORETURN void sf_init(void)
 	make_replicas();
 	me.last_epoch_tsc = sf_tsc();
 	me.epoch_gap = G->epoch_tsc;
-	first_snapshot();
+	if (!(G->options & SF_O_PAIR_JOIN) && sf_first_snapshot())
+		sf_leave((const struct sf_regs *)sf_boot.regs);
 	store(&G->slot[me.slot].phase, SF_P_RUNNING);
 	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
 	sys3(NR_futex, &G->launcher_bell, 1, 1);

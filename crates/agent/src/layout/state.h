@@ -214,7 +214,8 @@ struct sf_mirror {
 	struct sf_map map[SF_MAPS_MAX];
 	struct sf_parts parts;            /* of the thread that runs */
 	u64 part_buffer[SF_PART_BUFFERS]; /* addresses; bit 0: in use */
-	u32 shown_n, shown_spare;
+	u32 shown_n;
+	u32 pages; /* of its own, at the newest memory check of a pair */
 	struct sf_shown shown[SF_SHOWN_MAX];
 };
 
@@ -290,6 +291,7 @@ struct sf_me {
 	s64 made_ret;
 	struct sf_hash snapshot; /* what was agreed on when the snapshot was left, and whether it can be had again */
 	u32 snapshot_known, snapshot_remade;
+	u32 counted, pages_then; /* pages of the newest digest, and app.pages as it was in that of the snapshot */
 };
 
 /* Replicas that have found the same other result are one claim, with which they can outvote a leader that went astray. Of room each has its

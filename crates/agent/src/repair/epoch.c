@@ -29,11 +29,13 @@
 
 #define PAGE 4096ull
 #define FILE_ALL (16ull << 20)
+#define FORK_PAGES 4096u /* which take 2 ms */
 
 /* Remembered digests, 16 bytes per page of the lower half of the address space: 512 GiB of
  * addresses of which only used parts cost memory. */
 #define DIGEST(page) (&((struct sf_hash *)SF_SHADOW)[(page) >> 12])
 
+#define CLOSE_RANGE_UNSHARE 2
 #define UFFDIO_API 0xc018aa3full
 #define UFFDIO_REGISTER 0xc020aa00ull
 #define UFFD_WP_UNPOPULATED (1ull << 13)
@@ -72,6 +74,7 @@ static void add_pages(struct sf_hash *sum, u64 from, u64 to)
 		sf_hash_bytes(&h, (void *)p, PAGE);
 		sum->a += h.a;
 		sum->b += h.b;
+		me.counted++;
 	}
 }
 
@@ -127,6 +130,14 @@ enum { TRACKING_UNKNOWN, TRACKING_ON, TRACKING_OFF };
 static int by_faults(void)
 {
 	return (G->options & SF_O_FAULTS) != 0;
+}
+
+/* In a copy of this process, which has memory of its own: the list is the other one's. */
+void sf_tracking_born(void)
+{
+	if (me.tracking == TRACKING_ON)
+		sys1(NR_close, me.uffd);
+	me.tracking = TRACKING_UNKNOWN;
 }
 
 static int tracking(void)
@@ -185,7 +196,9 @@ static int refresh(s64 pagemap, u64 from, u64 to)
 		for (s64 i = 0; i < n; i++) {
 			for (u64 p = regions[i].start; p < regions[i].end; p += PAGE) {
 				struct sf_hash h = { 0, 0 };
+				const u32 counted = me.counted; /* when it is remembered */
 				add_pages(&h, p, p + PAGE);
+				me.counted = counted;
 				*DIGEST(p) = h;
 			}
 		}
@@ -214,6 +227,7 @@ static void add_remembered(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
 			for (u64 p = regions[i].start; p < regions[i].end; p += PAGE) {
 				sum->a += DIGEST(p)->a;
 				sum->b += DIGEST(p)->b;
+				me.counted += DIGEST(p)->a != 0;
 			}
 		}
 		from = n == sizeof regions / sizeof *regions ? a.walk_end : to;
@@ -326,6 +340,7 @@ struct sf_hash sf_memory_hash(int dirty_only)
 {
 	struct sf_hash sum = { 0, 0 };
 	huges = 0;
+	me.counted = 0;
 	if (unlikely(app.blind)) { /* what is at /proc there, if anything, is the program's */
 		sf_hash_bytes(&sum, &app, sizeof app);
 		return sum;
@@ -472,10 +487,13 @@ static s64 copy_self(void)
  * goes wrong there is wrong for both, and for every copy of it. What was agreed on then tells. */
 static int still_agreed(void)
 {
+	const u32 pages = app.pages;
 	if (!me.snapshot_known || me.snapshot_remade != G->remade)
 		return 1;
 	app.own_events--;
+	app.pages = me.pages_then;
 	struct sf_hash now = sf_memory_hash(0);
+	app.pages = pages;
 	app.own_events++;
 	return now.a == me.snapshot.a && now.b == me.snapshot.b;
 }
@@ -540,7 +558,8 @@ static void sleep_as_snapshot(u32 slot)
 	}
 }
 
-/* After an agreed epoch, on the last follower: leave a snapshot behind. */
+/* After an agreed epoch, on the last follower: leave a snapshot behind. In a pair it has no descriptors, which a re-run from the log
+ * does not need: a pipe, a lock or a port goes with the process that had it. */
 void sf_snapshot(void)
 {
 	u32 slot = me.replicas; /* the first slot beyond the replicas */
@@ -562,11 +581,26 @@ void sf_snapshot(void)
 		me.snapshot_pid = 0;
 		sf_flip_disarm();
 		sf_arm();
+		if (G->options & SF_O_PAIR)
+			sys3(NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE);
 		sleep_as_snapshot(slot);
 		return;
 	}
 	me.base = base;
 	me.snapshot_pid = pid > 0 ? (s32)pid : 0;
+}
+
+/* Before the first event: the state that all have in common. 1: in a re-run from there. */
+int sf_first_snapshot(void)
+{
+	if (!leaves_snapshots() || app.domain)
+		return 0;
+	sf_snapshot();
+	if (me.role == SF_RERUN)
+		return 1;
+	G->snapshot_seq = me.next;
+	G->snapshot_broken = 0;
+	return 0;
 }
 
 /* A huge page that two processes share is split at the first store: 512 faults and copies, and
@@ -623,6 +657,10 @@ static int done_epoch(struct sf_event *e, const struct sf_result *res, void *arg
 {
 	(void)res, (void)arg;
 	me.next = e->seq + 1;
+	if (G->options & SF_O_PAIR) {
+		me.pages_then = app.pages;
+		app.pages = me.counted;
+	}
 	if (!leaves_snapshots())
 		return 0;
 	me.snapshot = e->bytes;
@@ -645,14 +683,10 @@ static int done_epoch(struct sf_event *e, const struct sf_result *res, void *arg
 
 static const struct sf_step check = { claim_epoch, NULL, act_epoch, NULL, done_epoch, 0 };
 
-/* The event after a result marked SF_R_EPOCH. */
-void sf_epoch(struct sf_regs *r)
+static s32 check_memory(struct sf_regs *r)
 {
 	u64 start = sf_true_tsc();
 	struct sf_event e;
-	me.doing = SF_D_EPOCH;
-	if (me.heard)
-		G->snapshot_broken = 1; /* no re-run would come to this event by itself; from the next one on there is a new log */
 	if (leaves_snapshots())
 		G->copied = me.snapshot_faults ? page_faults() - me.snapshot_faults : 0;
 	s32 flags = sf_event(&e, r, &check, NULL);
@@ -666,6 +700,26 @@ void sf_epoch(struct sf_regs *r)
 		me.last_epoch_ns = used_ns();
 		me.heard = 0;
 	}
-	if (unlikely(flags & SF_R_MORE))
+	return flags;
+}
+
+/* The event after a result marked SF_R_EPOCH. */
+void sf_epoch(struct sf_regs *r)
+{
+	me.doing = SF_D_EPOCH;
+	if (me.heard)
+		G->snapshot_broken = 1; /* no re-run would come to this event by itself; from the next one on there is a new log */
+	if (unlikely(check_memory(r) & SF_R_MORE))
 		sf_more_signals(r);
+}
+
+/* Before a fork, in a pair: an error that no check has found would be in the child as well, and in all that both run again. What is
+ * large is checked by the clock alone. 1: start the call again. */
+int sf_epoch_before_fork(struct sf_regs *r)
+{
+	if (!(G->options & SF_O_PAIR) || !(G->options & SF_O_RETAIN) || app.domain || me.ready == me.next || app.pages > FORK_PAGES)
+		return 0;
+	check_memory(r);
+	me.ready = me.next;
+	return 1;
 }

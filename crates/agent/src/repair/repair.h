@@ -24,10 +24,13 @@ s64 sf_rpc(u32 op, u64 a, u64 b, u64 c, u64 d, u64 e);
 
 /* epoch.c: compare memory that no event has shown yet, and keep a way back */
 void sf_epoch(struct sf_regs *);
+int sf_epoch_before_fork(struct sf_regs *);
 struct sf_hash sf_memory_hash(int dirty_only);
 s64 sf_readable(s64 yes);
 int sf_epoch_due(u64 brings);
 void sf_snapshot(void);
+int sf_first_snapshot(void);
+void sf_tracking_born(void);
 
 /* align.c: to where another replica stands */
 void sf_pause_here(struct rt_frame *);

@@ -13,6 +13,8 @@ use crate::link::Tag;
 
 /// For a process that knows how it ends.
 const ENDS: Duration = Duration::from_millis(500);
+/// For a dispute to be settled, behind those of other processes.
+const SETTLED: Duration = Duration::from_secs(120);
 /// Between two nudges of a process that is to stand.
 const HALTS: Duration = Duration::from_millis(1);
 /// What is on its way about a strand when it ends comes within so many others.
@@ -152,7 +154,15 @@ impl Crew {
                     Duration::ZERO
                 }
             };
-            match site.news(look) {
+            let Some(hears) = strand.hears() else {
+                std::thread::sleep(Duration::from_micros(100));
+                continue;
+            };
+            let news = site.news(look);
+            if matches!(news, Some(News::Question(_) | News::Dispute(..))) {
+                drop(hears);
+            }
+            match news {
                 None => {
                     let paired = matches!(self.mode(), Mode::Leads(_));
                     if let Err(error) = strand.spins(paired, !paired) {
@@ -174,13 +184,7 @@ impl Crew {
                         std::thread::sleep(Duration::from_micros(100));
                     }
                 }
-                Some(News::Dispute(event, claims)) => {
-                    self.stop(PairError::Stopped(format!(
-                        "process {} claims different things at event {event} ({claims}), and only the first process has re-runs",
-                        site.program_number()
-                    )));
-                    std::thread::sleep(LOOK);
-                }
+                Some(News::Dispute(event, claims)) => self.differs_at(strand, event, &claims),
                 Some(News::Damaged(event)) => {
                     self.stop(PairError::Stopped(format!(
                         "the log of process {} is damaged at event {event}",
@@ -191,6 +195,28 @@ impl Crew {
                 Some(News::End(end)) => {
                     self.ends(strand, &end);
                     return end;
+                }
+            }
+        }
+    }
+
+    /// The two sites claim different things: until whoever decides has settled that.
+    fn differs_at(&self, strand: &Arc<Strand>, event: u64, claims: &str) {
+        let _ = self.differs.send(Arc::clone(strand));
+        let deadline = Instant::now() + SETTLED;
+        while strand.site.disputed().is_some() {
+            match self.mode() {
+                Mode::Ended => return,
+                Mode::Leads(_) | Mode::Follows(_) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                _ => {
+                    self.stop(PairError::Stopped(format!(
+                        "process {} claims different things at event {event} ({claims}), and the other site is lost before it was known which is right",
+                        strand.site.program_number()
+                    )));
+                    std::thread::sleep(LOOK);
+                    return;
                 }
             }
         }

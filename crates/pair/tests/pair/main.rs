@@ -9,6 +9,7 @@ mod attributes;
 mod back;
 mod below;
 mod campaign;
+mod child;
 mod classes;
 mod clock;
 mod cluster;

@@ -11,7 +11,7 @@ use steadfast_sys::memory::Remote;
 use crate::join::{Told, flags, tracked};
 use crate::several::{alike, joins, left_alone};
 use crate::sites::*;
-use crate::tree::program;
+use crate::tree::{is_known, program};
 
 const LINES: usize = 4000;
 
@@ -106,26 +106,20 @@ fn strike(pid: u32, at: u64) {
     memory.write(at, &[byte[0] ^ 8]).expect("its memory");
 }
 
-/// The child that the program knows: its snapshots end without a signal.
 fn child_of(first: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
     let children = children.expect("it is there");
-    let tells = |pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        fields.split(' ').nth(35) == Some("17")
-    };
     let mut pids = children
         .split_whitespace()
         .map(|pid| pid.parse().expect("a number"));
-    pids.find(tells).expect("it has a child")
+    pids.find(|pid| is_known(*pid)).expect("it has a child")
 }
 
 fn first_of(site: &Child) -> u32 {
     program(site)[0]
 }
 
-/// Each table of the first process is struck on either site: one at a time, and the memory that nobody reads last.
+/// Each table of the first process, and of its child, is struck on either site: one at a time, and the memory that nobody reads last.
 fn is_put_right(how: &str, beside: &str) {
     let name = format!("rerun-{how}-{beside}").replace([' ', ','], "-");
     let mut case = Case::new(&name, &[beside]);
@@ -135,14 +129,20 @@ fn is_put_right(how: &str, beside: &str) {
     for _ in 0..3 {
         case.asks(&mut a);
     }
-    let mut struck = vec![mine + 800, unread + 8000];
-    if beside == "threads" {
-        struck.insert(1, others + 800);
+    let with_threads = beside == "threads";
+    let mut struck = vec![
+        (false, mine + 800),
+        (!with_threads, others + 800),
+        (false, unread + 8000),
+    ];
+    if !with_threads {
+        struck.push((true, unread + 8000));
     }
-    for (n, at) in struck.iter().enumerate() {
+    for (n, (is_child, at)) in struck.iter().enumerate() {
         for name in ['A', 'B'] {
             let site = if name == 'A' { &a } else { &other };
-            strike(first_of(&site.child), *at);
+            let first = first_of(&site.child);
+            strike(if *is_child { child_of(first) } else { first }, *at);
             let line = format!("processor or memory of {name} at event");
             case.asks_until(&mut a, &line, n + 1);
             other.wait_for_n(&line, n + 1);
@@ -171,7 +171,7 @@ fn is_put_right(how: &str, beside: &str) {
 const HOW: [&str; 4] = ["together", "joined", "joined, wp-async", "joined, faults"];
 
 #[test]
-fn the_first_process_of_several_is_put_right_after_a_join_as_before_one() {
+fn each_process_of_several_is_put_right_after_a_join_as_before_one() {
     side_by_side(&HOW, |how| is_put_right(how, "a child"));
 }
 
@@ -206,30 +206,6 @@ fn silent_without_a_fault() {
             let (status, told) = site.end();
             assert_eq!(status, Some(0), "{how} {beside}: {told}");
         }
-        fs::remove_dir_all(&case.dir).expect("clean");
-    });
-}
-
-/// As in a pair that began together.
-#[test]
-fn a_child_that_errs_stops_both_after_a_join_before_anything_wrong_leaves() {
-    side_by_side(&["together", "joined"], |how| {
-        let name = format!("rerun-child-{how}");
-        let mut case = Case::new(&name, &["a child"]);
-        let witness = Witness::new(&name);
-        let [mut a, other] = case.pair(how, &witness);
-        let [_, others, _] = tables(&mut a);
-        for _ in 0..3 {
-            case.asks(&mut a);
-        }
-        strike(child_of(first_of(&other.child)), others + 800);
-        assert_eq!(a.ask("?"), "");
-        let ends = [a.end(), other.end()];
-        for (status, told) in &ends {
-            assert_eq!(*status, Some(122), "{told}");
-        }
-        let why = "only the first process has re-runs";
-        assert!(ends.iter().any(|(_, told)| told.contains(why)), "{ends:?}");
         fs::remove_dir_all(&case.dir).expect("clean");
     });
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use steadfast_contract::plan::{CheckMemory, OnMismatch, Plan};
+use steadfast_contract::plan::Plan;
 use steadfast_digest::vote128;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
@@ -183,29 +183,27 @@ impl Site {
         for word in [EVERY, LATE] {
             to.set32(word, from.get32(word));
         }
+        // Whether there is another site to compare memory with.
+        to.set64(at!(epoch_tsc), from.get64(at!(epoch_tsc)));
+        let compares = from.get32(at!(options)) & option::RETAIN;
+        let options = to.get32(at!(options)) & !option::RETAIN;
+        to.set32(at!(options), options | compares);
         show(to, &self.turns);
         let mut affinity = [0; 256];
         from.memory.read(at!(wait affinity), &mut affinity);
         to.memory.write(at!(wait affinity), &affinity);
     }
 
-    fn options(&self, is_first: bool) -> u32 {
+    pub(super) fn options(&self, is_first: bool) -> u32 {
         let leads = self.group().pid(0) != 0;
         let whose = if is_first { 0 } else { option::TREE };
-        option::PAIR | whose | if leads { 0 } else { option::PAIR_SECONDARY }
-    }
-
-    /// Memory checks and snapshots are the first program's.
-    fn plan_of_others(&self) -> Plan {
-        let mut plan = self.plan.clone();
-        plan.on_mismatch = OnMismatch::Stop;
-        plan.check_memory = CheckMemory::Off;
-        plan
+        let how = self.group().get32(at!(options)) & option::FAULTS;
+        option::PAIR | whose | how | if leads { 0 } else { option::PAIR_SECONDARY }
     }
 
     /// What a copy of this process has of what this launcher knows of it.
     pub(super) fn for_a_child(&self) -> Option<(Plan, Modules)> {
-        let plan = self.plan_of_others();
+        let plan = self.plan.clone();
         let rank = self.tree.next_rank();
         let known = self.modules.lock().expect("no panic under it");
         let mut modules = known.copy();
@@ -233,6 +231,7 @@ impl Site {
         let number = memory.id().expect("a segment");
         let group = control_block_in(memory, &plan, &cores, false, false, self.options(false));
         self.hand_down(&parent, &group);
+        group.set32(at!(remade), parent.get32(at!(remade)));
         modules.flips.write(&group.memory);
         let strand = strand(parent.strand, event);
         let dropped = Arc::new(AtomicBool::new(false));
@@ -265,7 +264,7 @@ impl Site {
             past: AtomicU64::new(0),
             has_become: AtomicBool::new(false),
             acts: Mutex::default(),
-            epoch_tsc: 0,
+            epoch_tsc: self.epoch_tsc,
         }
     }
 
@@ -388,7 +387,7 @@ impl Site {
     /// As for a start.
     pub fn become_another(&self, becoming: Becoming) -> Result<u64, LaunchError> {
         let old = self.group();
-        let plan = self.plan_of_others();
+        let plan = self.plan.clone();
         let cores = launch::cores(&plan)?;
         let privileged = has_sys_admin(&self.pid.to_string());
         let group = control_block(

@@ -71,9 +71,14 @@ impl Drop for Again<'_> {
         let group = &self.site.group();
         if group.phase(RERUN) == phase::PAUSED {
             group.command(RERUN, cmd::EXIT, 0);
-        } else {
-            child::kill(self.pid, libc::SIGKILL);
         }
+        // The next re-run has the same slot: one that is still there would obey in its place.
+        let deadline = Instant::now() + ANSWER;
+        let stands = || group.phase(RERUN) == phase::PAUSED && Instant::now() < deadline;
+        while stands() && !procfs::has_ended(self.pid) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        child::kill(self.pid, libc::SIGKILL);
         group.set_pid(RERUN, 0);
         group.set32(at!(slot RERUN, phase), 0);
     }

@@ -29,7 +29,7 @@ use super::memfd::Memfds;
 use super::named::{Segment, Segments, Source};
 use super::open::name_in;
 use super::{Body, Site};
-use crate::abi::{self, cmd, option, phase};
+use crate::abi::{self, cmd, phase};
 use crate::group::at;
 use crate::launch;
 use crate::segments;
@@ -296,7 +296,7 @@ impl Site {
         let owner = procfs::effective_ids(self.pid).ok_or("its process is gone")?;
         let memory = Shared::attachable(abi::SHARED_BYTES, owner, 0o600).map_err(failed)?;
         let id = u64::try_from(memory.id().expect("a segment")).expect("a number");
-        let options = option::PAIR | option::TREE | option::PAIR_SECONDARY;
+        let options = self.options(false);
         let group = control_block_in(memory, &plan, &cores, false, false, options);
         self.hand_down(&self.group(), &group);
         modules.flips.write(&group.memory);
