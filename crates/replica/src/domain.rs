@@ -30,10 +30,10 @@ use steadfast_sys::procfs::{self, Mapping};
 use steadfast_sys::segment;
 use steadfast_sys::shared::Shared;
 
-use crate::abi::{self, cmd, phase};
+use crate::abi::{self, cmd};
 use crate::group::at;
 use crate::segments::{self, Way};
-use crate::supervise::recovery::{ANSWER, CALLED, Standing};
+use crate::supervise::recovery::{ANSWER, Standing};
 use crate::supervise::{LEAVES, Supervisor};
 use crate::transplant;
 
@@ -109,9 +109,7 @@ impl Supervisor<'_> {
         let stands = |r: usize| match standing[r] {
             Standing::Paused => true,
             Standing::Died(_) => false,
-            Standing::Hung { .. } => self
-                .group
-                .wait_until(CALLED, || self.group.phase(r) == phase::PAUSED),
+            Standing::Hung { .. } => self.pauses_when_called(r),
         };
         replicas.all(|r| stands(r) && first.is_some_and(|first| held(r) == held(first)))
     }

@@ -16,7 +16,7 @@ use super::ward::{self, Ward};
 use crate::group::Group;
 
 /// The end of a leader is heard of by two threads, within this.
-const SOON: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]

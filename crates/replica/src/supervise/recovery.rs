@@ -100,8 +100,9 @@ pub(crate) const DEAF: Duration = Duration::from_secs(1);
 
 /// How often a child is asked whether its parent has ended.
 const ORPHANED: Duration = Duration::from_millis(300);
-/// One that hangs, and can be called at all, pauses within this.
-pub(crate) const CALLED: Duration = Duration::from_millis(50);
+/// One that hangs, and can be called at all, pauses within so much CPU time.
+const CALLED: Duration = Duration::from_millis(50);
+const CALLED_LOOK: Duration = Duration::from_millis(5);
 /// From this process SIGSYS makes the leader look at the alarm, and replicas pause that are to meet (signal.c, `IS_NUDGE`).
 pub(crate) const NUDGE: i32 = libc::SIGSYS;
 
@@ -1148,8 +1149,33 @@ impl Supervisor<'_> {
             return false;
         }
         child::kill(self.acting(), NUDGE);
-        self.group
-            .wait_until(CALLED, || self.group.phase(0) == phase::PAUSED)
+        self.pauses_when_called(0)
+    }
+
+    /// Whether a replica that was called comes to pause. Time in which it gets no processor is not its own.
+    pub(crate) fn pauses_when_called(&self, r: usize) -> bool {
+        let pid = self.process_of(r);
+        let begun = Instant::now();
+        let mut silence = begun;
+        let before = cpu::process_time_ns(pid);
+        loop {
+            let paused = || self.group.phase(r) == phase::PAUSED;
+            if self.group.wait_until(CALLED_LOOK, paused) {
+                return true;
+            }
+            let Some(used) = cpu::process_time_ns(pid).zip(before) else {
+                return false;
+            };
+            if !procfs::sleeps(pid) {
+                silence = Instant::now();
+            }
+            if used.0.saturating_sub(used.1) > ns(CALLED)
+                || silence.elapsed() > DEAF
+                || begun.elapsed() > ANSWER
+            {
+                return false;
+            }
+        }
     }
 
     /// Signals that a leader had yet to take when it was killed are the new one's. Nobody knows who had sent them. Not the kernel's

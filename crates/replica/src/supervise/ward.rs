@@ -33,6 +33,8 @@ use crate::supervise::{Supervisor, has_sys_admin, tree};
 
 /// The parent's agent looks at the launcher's nudge. One that is stopped, or has become another program, does not.
 const LOOKS: Duration = Duration::from_secs(2);
+/// ... and one that waits for a processor may come later.
+const LOOKS_LATE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(2);
 
 /// An entry in the control block of a parent.
@@ -243,7 +245,7 @@ impl Ward {
         let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let proxy = self.proxy();
         self.over.load(Ordering::SeqCst)
-            && since.elapsed() > LOOKS
+            && is_late(since, proxy)
             && self.state() == ward::ADOPTED
             && proxy > 1
             && procfs::parent(proxy) == Some(self.parent.load(Ordering::SeqCst))
@@ -285,7 +287,7 @@ impl Ward {
             child::kill(self.pid, libc::SIGURG);
             // It reads its entry once more.
             let since = Instant::now();
-            while !procfs::has_ended(self.pid) && since.elapsed() < LOOKS {
+            while !procfs::has_ended(self.pid) && !is_late(since, self.pid) {
                 std::thread::sleep(LOOK);
             }
             // One that is stopped hears it when it is continued.
@@ -296,6 +298,12 @@ impl Ward {
         }
         hears
     }
+}
+
+/// Whether a process has had its time to answer, `since` it was asked.
+fn is_late(since: Instant, pid: i32) -> bool {
+    let waited = since.elapsed();
+    waited > LOOKS && (waited > LOOKS_LATE || !procfs::runs(pid))
 }
 
 /// As wait(2) tells it.
@@ -358,7 +366,8 @@ impl Supervisor<'_> {
         let own = i32::try_from(std::process::id()).ok();
         let since = Instant::now();
         let agreed = matches!(self.group.end(), end::EXITED | end::SIGNALED);
-        while !agreed && !self.is_condemned() && since.elapsed() < LOOKS {
+        while !agreed && !self.is_condemned() && !is_late(since, ward.parent.load(Ordering::SeqCst))
+        {
             // Heard of as any child, or to be heard.
             let is_ours =
                 procfs::parent(pid) == own || self.hearing.tree.offspring.has_heard_of(pid);
