@@ -6,6 +6,7 @@
 enum { EARLY, LONG, TERMED, GROUPED, KILLED, CHILDREN };
 static volatile pid_t child[CHILDREN];
 static volatile sig_atomic_t heard, strangers;
+static int asked[CHILDREN][2]; /* pipes */
 
 static void on_end(int s, siginfo_t *i, void *context) {
     (void)s, (void)context;
@@ -21,11 +22,20 @@ static void rest(int milliseconds) {
     while (nanosleep(&t, &t) && errno == EINTR) {}
 }
 
+/* Until the parent asks, or is not there to do so. */
+static void await(int c) {
+    char byte;
+    alarm(40);
+    need("read", read(asked[c][0], &byte, 1) == 1);
+}
+
+static void ask(int c) { need("write", write(asked[c][1], "", 1) == 1); }
+
 static void live(int c, pid_t parent) {
     switch (c) {
     case EARLY: _exit(5);
-    case LONG: rest(2200); _exit(getppid() == parent ? 7 : 8);
-    case GROUPED: setpgid(0, 0), rest(1800), _exit(9);
+    case LONG: await(LONG); _exit(getppid() == parent ? 7 : 8);
+    case GROUPED: setpgid(0, 0), await(GROUPED), _exit(9);
     default:
         for (;;) pause();
     }
@@ -40,6 +50,7 @@ int main(void) {
     sigemptyset(&chld), sigaddset(&chld, SIGCHLD);
     need("sigprocmask", sigprocmask(SIG_BLOCK, &chld, &before) == 0);
     need("sigaction", sigaction(SIGCHLD, &on, NULL) == 0);
+    need("pipe", pipe(asked[LONG]) == 0 && pipe(asked[GROUPED]) == 0);
     for (int c = 0; c < CHILDREN; c++) {
         pid_t pid = fork();
         need("fork", pid >= 0);
@@ -57,7 +68,9 @@ int main(void) {
     check("seen to end", waitid(P_PID, child[TERMED], &info, WEXITED | WNOWAIT) == 0 && info.si_pid == child[TERMED]);
     check("by that signal", waitpid(child[TERMED], &status, 0) == child[TERMED] && WTERMSIG(status) == SIGTERM);
     check("killed", kill(child[KILLED], SIGKILL) == 0 && waitpid(child[KILLED], &status, 0) == child[KILLED] && WTERMSIG(status) == SIGKILL);
+    ask(GROUPED);
     check("a process group", waitpid(-child[GROUPED], &status, 0) == child[GROUPED] && WEXITSTATUS(status) == 9);
+    ask(LONG);
     check("whoever is left", wait(&status) == child[LONG] && WIFEXITED(status));
     check("its parent was the same", WEXITSTATUS(status) == 7);
     check("nobody is left", wait(&status) == -1 && errno == ECHILD);
