@@ -95,6 +95,26 @@ fn wrong_results_of_children_and_of_programs_that_they_become_are_put_right() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
+const KINDS: &str = r#"
+perl -e 'for (1..20) { my $p = fork(); if (!$p) { my $s = 0; $s += $_ for 1..20000; print "c $s
+"; exit 0 } waitpid $p, 0 } print "done
+"'
+tar cf t.tar --mtime=@0 x.db; tar tf t.tar; gzip -nc t.tar | gunzip | wc -c
+for i in 1 2 3 4 5 6 7 8; do echo $i | sed s/1/x/ | tr x y >>out; done; md5sum out
+find . -name x.db | xargs -n1 echo | awk '{ print NR, $0 }'
+(sleep 0.2; echo a) & (sleep 0.1; echo b >>out) & wait
+exec sh -c 'md5sum out x.db'
+"#;
+
+#[test]
+fn processes_of_many_kinds_are_silent_without_a_fault() {
+    let dir = with_table("child-silent");
+    let site = shell(&dir, KINDS);
+    let right = bare(&dir, KINDS);
+    are_blamed(&says(&site, &right, ["", ""]), &[]);
+    fs::remove_dir_all(dir).expect("clean");
+}
+
 /// A bit that no event shows, in memory that each child gets: a check before each fork finds it, or that of the child.
 #[test]
 fn memory_that_errs_before_a_fork_is_put_right_in_parent_and_child() {

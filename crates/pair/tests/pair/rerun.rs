@@ -142,6 +142,8 @@ fn is_put_right(how: &str, beside: &str) {
         for name in ['A', 'B'] {
             let site = if name == 'A' { &a } else { &other };
             let first = first_of(&site.child);
+            // What errs between a memory check, which may follow the answer, and its snapshot has no witness.
+            std::thread::sleep(Duration::from_millis(20));
             strike(if *is_child { child_of(first) } else { first }, *at);
             let line = format!("processor or memory of {name} at event");
             case.asks_until(&mut a, &line, n + 1);
