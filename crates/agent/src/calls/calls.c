@@ -1401,6 +1401,8 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	}
 	if (unlikely(me.together_until && me.next >= me.together_until))
 		sf_stand_apart();
+	if (unlikely(app.domain) && sf_domain_lacks(r))
+		return SF_ANEW;
 	if (unlikely(app.map_files) && sf_shared_before(r, c, nr, a))
 		return SF_ANEW;
 	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_before(r, nr, a))
@@ -1540,13 +1542,13 @@ INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)
 	if (unlikely(app.has_wait_mask))
 		sf_after_wait();
 	if (unlikely(app.domain))
-		app.after |= SF_AFTER_CALL;
+		sf_domain_spends();
 	if (unlikely(flags & (SF_R_MORE | SF_R_SETTLE | SF_R_EPOCH | SF_R_TURN | SF_R_LOOK)))
 		sf_turn_brings(flags);
 	if (unlikely(app.turn))
 		sf_turn(r);
-	if (unlikely(app.after))
-		sf_turn_after(r);
+	if (unlikely(app.domain))
+		sf_domain_after(r);
 }
 
 void sf_on_syscall(struct sf_regs *r)
@@ -1626,10 +1628,10 @@ void sf_more_signals(struct sf_regs *r)
 		if (flags & SF_R_SIGNAL)
 			sf_deliver(r, &info);
 		if (unlikely(flags & SF_R_TURN))
-			app.after |= SF_AFTER_PREEMPT;
+			app.preempts = 1;
 	} while (flags & SF_R_MORE);
-	if (unlikely(app.after & SF_AFTER_PREEMPT)) {
-		app.after &= ~SF_AFTER_PREEMPT;
+	if (unlikely(app.preempts)) {
+		app.preempts = 0;
 		sf_threads_preempt(r);
 	}
 }

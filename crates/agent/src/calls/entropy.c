@@ -224,12 +224,11 @@ static void on_entropy(struct sf_regs *r, u64 desc)
 void sf_on_entropy(struct sf_regs *r, u64 desc)
 {
 	on_entropy(r, desc);
-	if (unlikely(app.after & SF_AFTER_BATON))
-		sf_turn_held_up(r);
 	if (unlikely(app.turn))
 		sf_turn(r);
-	if (unlikely(app.after) || unlikely(app.dead_word))
-		sf_turn_after(r);
+	/* One that was made another replica, or a site's that has joined, may have begun between a call and its baton. */
+	if (unlikely(app.domain))
+		sf_domain_after(r);
 }
 
 /* Clock reads of the leader without a kernel entry. 0: not one of these. */

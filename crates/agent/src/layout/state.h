@@ -197,7 +197,7 @@ struct sf_mirror {
 	u32 domain;          /* it shares writable memory with other processes (domain.c) */
 	u64 dead_word;       /* a lock that its owner has died with, which is not marked yet, or 0 (owner.c) */
 	u32 dead_tid;
-	u32 after; /* SF_AFTER_* */
+	u32 preempts; /* another thread has its turn once all signals have been heard */
 	u32 segments, segments_lost; /* entries of `segment` in use; what happened to one could not be followed */
 	u32 made_n;
 	struct sf_made {

@@ -798,6 +798,12 @@ static int unshared(void)
 	return 0;
 }
 
+/* The call that comes next is ready, behind an event that takes the baton (sf_domain_lacks), if that was given. */
+static void is_ready_behind(void)
+{
+	me.ready = me.next + (app.domain && !me.holds);
+}
+
 /* Before a fork: memory that parent and child will share becomes segments. 1: start the call again. */
 int sf_domain_before_fork(struct sf_regs *r)
 {
@@ -810,8 +816,7 @@ int sf_domain_before_fork(struct sf_regs *r)
 	if (sf_shared_all_written(r))
 		return 1;
 	sf_event(&e, r, &turns, &t);
-	if (app.domain && !me.holds)
-		sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
+	is_ready_behind();
 	return 1;
 }
 
@@ -826,9 +831,7 @@ int sf_domain_of_own(struct sf_regs *r)
 	if (sf_shared_all_written(r))
 		return 1;
 	sf_event(&e, r, &turns, &(struct turn){ .what = OWN });
-	if (app.domain && !me.holds)
-		sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
-	me.ready = me.next;
+	is_ready_behind();
 	return 1;
 }
 
@@ -1052,8 +1055,17 @@ int sf_domain_ready(struct sf_regs *r, const struct sf_call *c, u32 nr, const u6
 	t.bytes = length_domain(nr, a);
 	t.accepts = accepts(nr);
 	sf_event(&e, r, &turns, &t);
+	is_ready_behind();
+	return 1;
+}
+
+/* Before a call: whoever has given the baton for an event before it takes it. 1: start the call again. */
+int sf_domain_lacks(struct sf_regs *r)
+{
+	struct sf_event e;
+	if (me.holds || me.ready != me.next + 1)
+		return 0;
 	sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
-	me.ready = me.next;
 	return 1;
 }
 
@@ -1103,10 +1115,25 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 	/* Else it is kept: sf_domain_ready. */
 }
 
-/* Behind a call. Who has had the baton for long gives it when all replicas have agreed on that: so they hold the same
- * ticket, or none, wherever they come to differ. */
+/* Behind a call. */
+void sf_domain_spends(void)
+{
+	me.spent++;
+}
+
+/* The process gives the baton for a moment before it goes on. */
+void sf_baton_due(void)
+{
+	if (app.domain)
+		me.spent = SHARE;
+}
+
+/* On the way back to the program, behind all that comes before it. Who has had the baton for long gives it when all replicas have agreed
+ * on that: so they hold the same ticket, or none, wherever they come to differ. Signals that are heard with it may want it again. */
 void sf_domain_after(struct sf_regs *r)
 {
-	if (!me.holds || ++me.spent >= SHARE)
+	while (!me.holds || me.spent >= SHARE)
 		sf_baton(r);
+	if (unlikely(app.dead_word))
+		sf_owner_mark();
 }

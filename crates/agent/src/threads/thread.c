@@ -1219,6 +1219,26 @@ void sf_threads_asked(void)
 	sys3(NR_futex, &G->launcher_bell, 1 /* FUTEX_WAKE */, 1);
 }
 
+/* 1: it is taken out, and to be done now. */
+static int takes(u32 what)
+{
+	const u32 had = app.turn & what;
+	app.turn &= ~what;
+	return had != 0;
+}
+
+static void take_brought(struct sf_regs *r)
+{
+	if (takes(SF_TURN_MORE))
+		sf_more_signals(r);
+	if (takes(SF_TURN_SETTLE))
+		sf_settle(r);
+	if (takes(SF_TURN_EPOCH))
+		sf_epoch(r);
+	if (takes(SF_TURN_LOOK))
+		sf_threads_look(r);
+}
+
 /* All replicas have met in the middle of a computation, so that others have their turn, threads or processes, or a signal is
  * heard (align.c). From here on they count how often they come by the payloads planted there, and find the next such place by
  * themselves. */
@@ -1228,11 +1248,10 @@ void sf_threads_preempt(struct sf_regs *r)
 	begin_slice(QUANTUM);
 	if (app.threads > 1)
 		app.turn |= SF_TURN_GIVE | SF_TURN_LOOK | SF_TURN_SPENT;
+	sf_baton_due();
 	if (app.map_settled)
 		app.turn |= SF_TURN_SETTLE;
-	if (app.domain)
-		app.after |= SF_AFTER_BATON;
-	sf_turn_held_up(r);
+	take_brought(r);
 }
 
 /* The budget is used up, or the lock is reached that the slice is to end at. 1: the slice goes on, to a lock.
@@ -1274,51 +1293,6 @@ void sf_turn_brings(u32 flags)
 			app.turn |= what[i][1];
 }
 
-/* 1: it is taken out, and to be done now. */
-static int takes(u32 what)
-{
-	const u32 had = app.turn & what;
-	app.turn &= ~what;
-	return had != 0;
-}
-
-static void take_brought(struct sf_regs *r)
-{
-	if (takes(SF_TURN_MORE))
-		sf_more_signals(r);
-	if (takes(SF_TURN_SETTLE))
-		sf_settle(r);
-	if (takes(SF_TURN_EPOCH))
-		sf_epoch(r);
-	if (takes(SF_TURN_LOOK))
-		sf_threads_look(r);
-}
-
-/* 1: it is taken out, and to be done now. */
-static int comes_after(u32 what)
-{
-	const u32 had = app.after & what;
-	app.after &= ~what;
-	return had != 0;
-}
-
-/* A computation was held up: what that brings along, and then other processes have their turn. */
-void sf_turn_held_up(struct sf_regs *r)
-{
-	take_brought(r);
-	if (comes_after(SF_AFTER_BATON))
-		sf_baton(r);
-}
-
-/* The last thing on the way back to the program. */
-void sf_turn_after(struct sf_regs *r)
-{
-	if (comes_after(SF_AFTER_CALL))
-		sf_domain_after(r);
-	if (unlikely(app.dead_word) && app.domain)
-		sf_owner_mark();
-}
-
 /* The running thread has come by a planted payload for the last time in its slice, equally in all replicas. */
 void sf_threads_yield(struct sf_regs *r)
 {
@@ -1340,9 +1314,8 @@ void sf_threads_yield(struct sf_regs *r)
 	s32 flags = sf_event(&e, r, &looks, &l);
 	app.counts = flags & SF_R_MORE || !by_itself() ? 1 : app.counts + 1; /* once, whoever begins the event again */
 	sf_turn_brings((u32)flags);
-	if (app.domain)
-		app.after |= SF_AFTER_BATON;
-	sf_turn_held_up(r);
+	sf_baton_due();
+	take_brought(r);
 }
 
 /* While a thread runs. */

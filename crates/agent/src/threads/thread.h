@@ -64,11 +64,6 @@ _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor
 #define SF_TURN_SETTLE 32u
 #define SF_TURN_EPOCH 64u
 
-/* ... and what comes behind these (app.after), likewise. */
-#define SF_AFTER_CALL 1u    /* whose turn it is among processes (domain.c) */
-#define SF_AFTER_BATON 2u   /* ... where a computation was held up */
-#define SF_AFTER_PREEMPT 4u /* another thread has its turn once all signals have been heard */
-
 /* Operations of futex(2). */
 #define FUTEX_CMD 0x7fu /* without PRIVATE and CLOCK_REALTIME */
 #define FUTEX_PRIVATE 0x80u
@@ -110,8 +105,6 @@ void sf_threads_preempt(struct sf_regs *);
 void sf_threads_yield(struct sf_regs *);
 void sf_turn_brings(u32 flags);
 void sf_turn(struct sf_regs *);
-void sf_turn_held_up(struct sf_regs *);
-void sf_turn_after(struct sf_regs *);
 void sf_thread_translate(u32 nr, u64 call[7]);
 int sf_thread_names(u64 tid);
 int sf_thread_takes(u32 nr, const struct sf_call *, const u64 a[6]);
