@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{
-    Given, Handed, InCommon, List, Memfds, Now, Objects, Site, sort_out,
+    Given, Handed, InCommon, List, Memfds, NotGiven, Now, Objects, Site, sort_out,
 };
 
 use crate::bring;
@@ -268,9 +268,10 @@ impl Candidate {
         mut self,
         survivor: &Survivor<'_>,
         kin: &[Kin],
+        whole: Whole,
         round: &mut dyn FnMut() -> io::Result<()>,
     ) -> Result<(Link, Brought), PairError> {
-        let handed = self.still(survivor, kin, round);
+        let handed = self.still(survivor, kin, whole, round);
         match handed {
             Ok(brought) => {
                 let lost_after = Duration::from_millis(survivor.side.lost_after);
@@ -295,6 +296,7 @@ impl Candidate {
         &mut self,
         survivor: &Survivor<'_>,
         kin: &[Kin],
+        (mut all, others): Whole,
         round: &mut dyn FnMut() -> io::Result<()>,
     ) -> Result<Brought, PairError> {
         self.sender
@@ -305,7 +307,6 @@ impl Candidate {
                 "the program has become another one (execve) meanwhile: join again".into(),
             ));
         }
-        let (mut all, others) = whole(kin).map_err(PairError::Stopped)?;
         let data: Vec<PathBuf> = survivor.greeting.data.iter().map(PathBuf::from).collect();
         let mut files = survivor.files.lock().expect("no panic under it");
         let manifest = prepare::manifest_of_ledger(&data, &files.ledger)?;
@@ -354,7 +355,9 @@ impl Candidate {
 }
 
 /// All of a program that stands, but for memory and files: each process's own, and what they are to each other.
-fn whole(kin: &[Kin]) -> Result<(Vec<Given>, Others), String> {
+pub(crate) type Whole = (Vec<Given>, Others);
+
+pub(crate) fn whole(kin: &[Kin]) -> Result<Whole, NotGiven> {
     let sites: Vec<&Site> = kin.iter().map(|kin| &*kin.site).collect();
     let mut all = Vec::new();
     for site in &sites {

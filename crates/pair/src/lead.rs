@@ -25,7 +25,7 @@ use crate::cli::Side;
 use crate::control::{self, Handed, Outcome};
 use crate::crew::{Crew, Kin, NotNow, Strand, go_on};
 use crate::dispute::{Dispute, Parties, Raised, Repeated};
-use crate::door::{Candidate, Door, Survivor};
+use crate::door::{Candidate, Door, Survivor, whole};
 use crate::error::{PairError, unheld};
 use crate::files::Files;
 use crate::hex::hex;
@@ -45,6 +45,11 @@ const STANDS: Duration = Duration::from_secs(60);
 const MAY_JOIN: Duration = Duration::from_secs(60);
 /// Between two looks whether they have: a shell's commands leave it alone for as long.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Where bytes are under way in what a program has open it is looked at again after this, and after twice as long each time, up to a
+/// second: it stands for some milliseconds each time.
+const AGAIN: Duration = Duration::from_millis(2);
+const AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// For the other site to take over, the witness included.
 const TAKES_OVER: Duration = Duration::from_secs(20);
@@ -71,6 +76,52 @@ enum Parted {
     Left,
     /// It leads.
     HandedOver(What),
+}
+
+/// A site that comes back, and is not let in yet.
+struct Waiting {
+    candidate: Candidate,
+    until: Instant,
+    next: Instant,
+    pause: Duration,
+    told: bool,
+}
+
+impl Waiting {
+    fn new(candidate: Candidate) -> Self {
+        let now = Instant::now();
+        Self {
+            candidate,
+            until: now + MAY_JOIN,
+            next: now,
+            pause: AGAIN,
+            told: false,
+        }
+    }
+
+    /// Whether it is to go on waiting: it is told that it is not forgotten.
+    fn waits(&mut self, why: &NotNow) -> bool {
+        let waits = why.passes() && Instant::now() < self.until && self.candidate.is_there();
+        if waits && !self.told {
+            eprintln!("steadfast pair: a site that comes back waits: {why}");
+            self.told = true;
+        }
+        waits
+    }
+
+    /// Later, and later each time.
+    fn later(mut self) -> Self {
+        self.next = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(AGAIN_MAX);
+        self
+    }
+}
+
+/// What has become of it.
+enum Came {
+    Joined(Link),
+    Waits(Box<Waiting>),
+    Refused,
 }
 
 enum Alone {
@@ -580,7 +631,7 @@ impl Leading<'_> {
         let mut shared = Arc::new(Shared::default());
         let mut carrier = self.carry(&shared, place, left);
         let mut door = Door::open(&self.survivor(), &shared);
-        let (mut ended, mut waits) = (None, None);
+        let (mut ended, mut waits) = (None, None::<Waiting>);
         let result = loop {
             self.board.tick();
             self.notify.tick(true, State::Alone.name());
@@ -628,9 +679,12 @@ impl Leading<'_> {
             if let Some(order) = self.board.take_order() {
                 order.answer(Err("this site is alone: there is no other one"));
             }
-            let came = || Some((door.candidate()?, Instant::now() + MAY_JOIN));
-            let waited = waits.is_some();
-            let Some((mut candidate, until)) = waits.take().or_else(came) else {
+            if let Some(waiting) = waits.as_mut().filter(|one| Instant::now() < one.next) {
+                let _ = waiting.candidate.is_there();
+                continue;
+            }
+            let came = || door.candidate().map(Waiting::new);
+            let Some(mut waiting) = waits.take().or_else(came) else {
                 continue;
             };
             let why = match self.all_stand() {
@@ -641,29 +695,28 @@ impl Leading<'_> {
                     if let Some(error) = shared.stopped() {
                         return Err(error);
                     }
-                    match self.hand_on(candidate, &kin)? {
-                        (Some(link), place) => return Ok(Alone::Joined(link, place)),
-                        (None, place) => {
-                            shared = Arc::new(Shared::default());
-                            let left = Left {
-                                echoed: place.seq - 1,
-                                unchecked: Vec::new(),
-                            };
-                            carrier = self.carry(&shared, place, left);
-                            door = Door::open(&self.survivor(), &shared);
-                            continue;
-                        }
+                    let (came, place) = self.hand_on(waiting, &kin)?;
+                    if let Came::Joined(link) = came {
+                        return Ok(Alone::Joined(link, place));
                     }
+                    shared = Arc::new(Shared::default());
+                    let left = Left {
+                        echoed: place.seq - 1,
+                        unchecked: Vec::new(),
+                    };
+                    carrier = self.carry(&shared, place, left);
+                    match came {
+                        Came::Waits(one) => waits = Some(one.later()),
+                        _ => door = Door::open(&self.survivor(), &shared),
+                    }
+                    continue;
                 }
             };
-            if why.passes() && Instant::now() < until && candidate.is_there() {
-                if !waited {
-                    eprintln!("steadfast pair: a site that comes back waits: {why}");
-                }
-                waits = Some((candidate, until));
+            if waiting.waits(&why) {
+                waits = Some(waiting);
                 continue;
             }
-            candidate.refuse(&why.to_string());
+            waiting.candidate.refuse(&why.to_string());
             door = Door::open(&self.survivor(), &shared);
         };
         shared.close();
@@ -715,11 +768,7 @@ impl Leading<'_> {
     }
 
     /// The program stands, and nobody relays. It goes on in any case.
-    fn hand_on(
-        &mut self,
-        candidate: Candidate,
-        kin: &[Kin],
-    ) -> Result<(Option<Link>, Place), PairError> {
+    fn hand_on(&mut self, mut waiting: Waiting, kin: &[Kin]) -> Result<(Came, Place), PairError> {
         let began = Instant::now();
         self.board.set(State::Joining);
         let survivor = Survivor {
@@ -736,42 +785,64 @@ impl Leading<'_> {
             notify.tick(true, State::Joining.name());
             may_stand(began.elapsed())
         };
-        let handed = candidate.hand_on(&survivor, kin, &mut round);
+        let mut came = Came::Refused;
+        let brought = match whole(kin).map_err(NotNow::from) {
+            Err(why) if waiting.waits(&why) => {
+                came = Came::Waits(Box::new(waiting));
+                None
+            }
+            Err(why) => {
+                waiting.candidate.refuse(&why.to_string());
+                None
+            }
+            Ok(whole) => {
+                let handed = waiting.candidate.hand_on(&survivor, kin, whole, &mut round);
+                match handed {
+                    Ok((link, brought)) => {
+                        came = Came::Joined(link);
+                        Some(brought)
+                    }
+                    Err(error) => {
+                        eprintln!("steadfast pair: a site that came back did not join: {error}");
+                        None
+                    }
+                }
+            }
+        };
+        let link = match &came {
+            Came::Joined(link) => Some(link),
+            _ => None,
+        };
         // Until it has gone on: the other site counts from here on.
-        let going = Going::new(self.side, handed.as_ref().ok().map(|(link, _)| link));
-        if handed.is_ok() {
+        let going = Going::new(self.side, link);
+        let joined = link.is_some();
+        if joined {
             kin.iter().for_each(|kin| kin.site.keep_snapshots());
             if kin.len() > 1 {
                 self.site.has_others();
             }
         }
-        self.pair_up(handed.is_ok())?;
-        self.crew.go_on_anew(handed.is_ok())?;
+        self.pair_up(joined)?;
+        self.crew.go_on_anew(joined)?;
         let place =
             go_on(&self.site).map_err(|why| PairError::Bug(format!("after a pause {why}")))?;
         drop(going);
         self.board.tick();
-        Ok(match handed {
-            Ok((link, brought)) => {
-                eprintln!(
-                    "steadfast pair: the other site is back, with {} pages of {} files and {} of memory{} in the end; the program stood still for {:.1} ms",
-                    brought.pages,
-                    brought.files,
-                    brought.memory,
-                    match kin.len() {
-                        1 => String::new(),
-                        all => format!(" of {all} processes"),
-                    },
-                    began.elapsed().as_secs_f64() * 1e3
-                );
-                (Some(link), place)
-            }
-            Err(error) => {
-                self.board.set(State::Alone);
-                eprintln!("steadfast pair: a site that came back did not join: {error}");
-                (None, place)
-            }
-        })
+        match brought {
+            Some(brought) => eprintln!(
+                "steadfast pair: the other site is back, with {} pages of {} files and {} of memory{} in the end; the program stood still for {:.1} ms",
+                brought.pages,
+                brought.files,
+                brought.memory,
+                match kin.len() {
+                    1 => String::new(),
+                    all => format!(" of {all} processes"),
+                },
+                began.elapsed().as_secs_f64() * 1e3
+            ),
+            None => self.board.set(State::Alone),
+        }
+        Ok((came, place))
     }
 }
 

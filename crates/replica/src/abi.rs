@@ -432,9 +432,26 @@ pub(crate) mod kind {
     pub(crate) const ENTROPY: u16 = 2;
     pub(crate) const FAULT: u16 = 3;
     pub(crate) const CHECK: u16 = 4;
+    pub(crate) const SIGNAL: u16 = 5;
     pub(crate) const WRITEBACK: u16 = 6;
     pub(crate) const TURN: u16 = 7;
+
+    /// What an event is, for a message.
+    pub(crate) fn name(kind: u16, nr: u32) -> String {
+        match kind {
+            SYSCALL => steadfast_agent::call(nr).0.to_owned(),
+            ENTROPY => "entropy".to_owned(),
+            FAULT => format!("signal {nr}"),
+            SIGNAL => "delivery of signals".to_owned(),
+            TURN => "its turn among processes that share memory".to_owned(),
+            WRITEBACK => "write-back of a shared mapping".to_owned(),
+            _ => "memory check".to_owned(),
+        }
+    }
 }
+
+/// What `cmd::GIVE` answers below 0, with a descriptor that has bytes under way (abi.h, `SF_UNDER_WAY`).
+pub(crate) const UNDER_WAY: i64 = 1_000_000;
 
 pub(crate) const RPC_PATCH: u32 = 1;
 pub(crate) const RPC_HOLD: u32 = 2;

@@ -55,7 +55,7 @@ use crate::{LaunchError, Step as Doing};
 
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
-pub use join::{Given, Handed, Known, Now, Pages};
+pub use join::{Given, Handed, Known, NotGiven, Now, Pages};
 pub use memfd::Memfds;
 pub use named::{Name, Segment, Segments};
 pub use objects::{Counterparts, Objects};
@@ -498,11 +498,7 @@ impl Site {
         self.group().claim(slot, seq).map_or_else(
             || "nothing".into(),
             |claim| {
-                let (name, _) = if claim.kind == abi::kind::SYSCALL {
-                    steadfast_agent::call(claim.nr)
-                } else {
-                    ("no system call", "")
-                };
+                let name = abi::kind::name(claim.kind, claim.nr);
                 let args = claim.args.map(|arg| format!("{arg:#x}")).join(", ");
                 format!(
                     "{name}({args}) at {:#x}, stack {:#x}, registers {:016x}, bytes {:016x}",

@@ -223,6 +223,7 @@ enum sf_cmd {
 	SF_C_WATCH, /* new leader: tell sets for polling anew of the `arg` descriptors listed in the transfer area (struct sf_polled) */
 };
 #define SF_ORPHAN (1ull << 32)
+#define SF_UNDER_WAY 1000000 /* of SF_C_GIVE: crates/replica/src/abi.rs */
 
 /* How a state is looked for: one instruction at a time, or at a payload that was planted there. */
 enum sf_seek {

@@ -176,7 +176,7 @@ static s64 give_one(struct sf_held *h)
 		break;
 	case F_PIPE:
 		if (sys3(NR_ioctl, fd, 0x541b /* FIONREAD */, &waits) < 0 || waits)
-			return -EAGAIN; /* bytes are under way in it */
+			return -EBUSY; /* bytes are under way in it: until somebody reads them */
 		h->place = st.ino;
 		break;
 	case F_SOCKET:
@@ -188,14 +188,14 @@ static s64 give_one(struct sf_held *h)
 		break;
 	case F_DUPLEX:
 		if (sys3(NR_ioctl, fd, 0x541b, &waits) < 0 || waits || is_half_closed(fd))
-			return -EAGAIN;
+			return waits ? -EBUSY : -EAGAIN;
 		h->type = word_of(fd, 1, SO_TYPE, &known);
 		h->place = st.ino;
 		break;
 	case F_COUNTER:
 	case F_SEMAPHORE:
 		if (has_counted(fd))
-			return -EAGAIN;
+			return -EBUSY;
 		break;
 	case F_TIMER:
 		if ((n = sf_alarm_give(h)) < 0)
@@ -237,7 +237,8 @@ static void stands_for(struct sf_held *h, s32 fd)
 			o->place = h->place;
 }
 
-/* The survivor, which stands between two events: 0; a descriptor that cannot be handed on, and 1000, below 0; or the errno. */
+/* The survivor, which stands between two events: 0; a descriptor that cannot be handed on, and 1000, below 0, or SF_UNDER_WAY where that
+ * may pass; or the errno. */
 s64 sf_pair_give(void)
 {
 	struct sf_held_area *a = AREA;
@@ -269,7 +270,7 @@ s64 sf_pair_give(void)
 		h->as = -1;
 		h->class = sf_fd_class[fd];
 		if ((r = give_one(h)) < 0)
-			return -1000 - fd;
+			return -(r == -EBUSY ? SF_UNDER_WAY : 1000) - fd;
 		if ((r = same_as(h, a->n)) < 0)
 			return r;
 		if (r > 0)

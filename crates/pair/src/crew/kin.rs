@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Place, Site};
+use steadfast_replica::site::{NotGiven, Place, Site};
 use steadfast_sys::{child, procfs};
 
 use super::{Crew, SETTLES, Strand, locked};
@@ -30,6 +30,8 @@ pub(crate) enum NotNow {
     #[error("process {0} of the program has a child that has ended, and nobody has waited for it")]
     Zombie(u32),
     #[error("{0}")]
+    UnderWay(String),
+    #[error("{0}")]
     Other(String),
 }
 
@@ -37,6 +39,15 @@ impl NotNow {
     /// Such processes come and go.
     pub(crate) fn passes(&self) -> bool {
         !matches!(self, Self::Other(_))
+    }
+}
+
+impl From<NotGiven> for NotNow {
+    fn from(why: NotGiven) -> Self {
+        match why {
+            NotGiven::UnderWay(why) => Self::UnderWay(why),
+            NotGiven::Never(why) => Self::Other(why),
+        }
     }
 }
 

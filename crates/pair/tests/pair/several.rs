@@ -1,6 +1,7 @@
 //! A program of several processes: a site joins it, and goes on with all of them.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -182,6 +183,40 @@ fn hands_on() {
         content(&c, "out"),
         "aone\nbone\natwo\nbtwo\nathree\nbthree\n"
     );
+    let (status, told) = c.end();
+    assert_eq!(status, Some(0), "{told}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+/// What one process has said to the other one is in their pipe until the file is there.
+const LEAVES: &str = "(while read q; do [ $q != go ] || : >go; echo $q; done) | { until [ -e go ]; do :; done; while read q; do echo $q; done; }; exit 0";
+
+#[test]
+fn a_site_that_joins_waits_while_bytes_are_under_way_between_two_processes() {
+    let (dir, site) = shell("several-under-way", LEAVES);
+    let witness = Witness::new("several-under-way");
+    let said = witness.flags(2000);
+    let (mut a, door) = left_alone(&alike(&site), ["127.0.0.1"; 2], &said, &witness.0);
+    let to = |line: &str| writeln!(a.child.stdin.as_ref().expect("piped"), "{line}");
+    to("one").expect("it reads");
+    // It is in the pipe.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let join = flags(&said, &["--peer", &door]);
+    let mut c = Told::start(&site, "join", &join, &witness.0, "c");
+    a.wait_for("bytes are under way");
+    assert!(!a.said().contains("did not join"), "{}", a.said());
+    to("go").expect("it reads");
+    assert_eq!([a.line(), a.line()], ["one", "go"], "{}", a.said());
+    a.wait_for("the other site is back");
+    c.wait_for("this site has joined");
+    assert_eq!(a.ask("two"), "two", "{}", a.said());
+    a.kill();
+    c.wait_for("this site goes on alone");
+    let mut line = c.ask("three");
+    while line == "two" {
+        line = c.line();
+    }
+    assert_eq!(line, "three", "{}", c.said());
     let (status, told) = c.end();
     assert_eq!(status, Some(0), "{told}");
     fs::remove_dir_all(dir).expect("clean");

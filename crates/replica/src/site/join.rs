@@ -55,6 +55,26 @@ const POLL: u32 = 9;
 /// Registers and the agent's state; the words of a search come behind them.
 const TRANSFER_BYTES: usize = abi::OFF_SEEK_WORDS - abi::OFF_TRANSFER;
 
+/// Why a program that stands cannot be handed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotGiven {
+    /// Bytes are under way between its processes, or threads: at another moment they are not.
+    UnderWay(String),
+    Never(String),
+}
+
+impl From<String> for NotGiven {
+    fn from(why: String) -> Self {
+        Self::Never(why)
+    }
+}
+
+impl From<&str> for NotGiven {
+    fn from(why: &str) -> Self {
+        Self::Never(why.into())
+    }
+}
+
 /// What the joiner needs besides pages and files.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
@@ -341,22 +361,29 @@ impl Site {
     ///
     /// # Errors
     /// When something of the program cannot be handed on: what.
-    pub fn hand_on(&self) -> Result<Given, String> {
+    pub fn hand_on(&self) -> Result<Given, NotGiven> {
         match self.order(0, cmd::GIVE, 0, ORDER) {
             Some(0) => {}
+            Some(refused) if refused <= -abi::UNDER_WAY => {
+                return Err(NotGiven::UnderWay(format!(
+                    "in descriptor {} of process {} of the program bytes are under way",
+                    -abi::UNDER_WAY - refused,
+                    self.program_number()
+                )));
+            }
             Some(refused) if refused <= -1000 => {
-                return Err(format!(
+                return Err(NotGiven::Never(format!(
                     "descriptor {} of process {} cannot be made on another host now: a file without a name, or bytes are under way in it",
                     -1000 - refused,
                     self.program_number()
-                ));
+                )));
             }
             Some(error) => {
                 let error = i32::try_from(-error).unwrap_or(0);
-                return Err(format!(
+                return Err(NotGiven::Never(format!(
                     "its descriptors cannot be listed now: {}",
                     io::Error::from_raw_os_error(error)
-                ));
+                )));
             }
             None => return Err("the program does not answer".into()),
         }

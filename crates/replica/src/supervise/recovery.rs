@@ -1373,14 +1373,7 @@ impl Supervisor<'_> {
         judgement: Judgement,
     ) {
         let first = claims.iter().flatten().next().copied();
-        let call = first.map(|claim| match claim.kind {
-            kind::SYSCALL => steadfast_agent::call(claim.nr).0.to_owned(),
-            kind::ENTROPY => "entropy".to_owned(),
-            kind::FAULT => format!("signal {}", claim.nr),
-            kind::TURN => "its turn among processes that share memory".to_owned(),
-            kind::WRITEBACK => "write-back of a shared mapping".to_owned(),
-            _ => "memory check".to_owned(),
-        });
+        let call = first.map(|claim| kind::name(claim.kind, claim.nr));
         let mut camps: Vec<Claim> = Vec::new();
         for claim in claims.iter().flatten() {
             if !camps.contains(claim) {
