@@ -312,6 +312,7 @@ impl Leading<'_> {
                 (&board, &disputes),
                 events.as_deref(),
             );
+            flags.hears_no_more();
         });
         let (_, to, flags, files, board) = all();
         let rate = self.side.scrub;
@@ -369,6 +370,9 @@ impl Leading<'_> {
                 // What it said last comes before its silence.
                 if let Some(error) = shared.stopped() {
                     return Err(error);
+                }
+                if shared.has_left() {
+                    continue;
                 }
                 shared.tell_loss();
                 self.board.set(State::Held);
@@ -574,13 +578,17 @@ impl Leading<'_> {
             })
             .and_then(|()| {
                 let deadline = Instant::now() + TAKES_OVER;
-                while !shared.leads() {
-                    if shared.has_lost() || shared.has_stopped() || Instant::now() > deadline {
+                loop {
+                    // What it said last comes before its silence.
+                    let over = shared.has_lost() || shared.has_stopped();
+                    if shared.leads() {
+                        return Ok(());
+                    }
+                    if over || Instant::now() > deadline {
                         return Err("the other site has not taken over".into());
                     }
                     std::thread::sleep(Duration::from_micros(200));
                 }
-                Ok(())
             });
         if tried.is_ok() {
             // While its connections say nothing. The first process is waited for until its children have ended as well.

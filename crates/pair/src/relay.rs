@@ -55,7 +55,7 @@ pub(crate) fn send_steps(
             Some(Told::Claim(claim)) => {
                 let told = [&place.strand.to_le_bytes()[..], &claim];
                 if let Err(error) = sender.send(Tag::Claimed, &told) {
-                    shared.lose_by(&error);
+                    shared.unsent(sender, &error);
                 }
                 continue;
             }
@@ -83,7 +83,7 @@ pub(crate) fn send_steps(
             Tag::Step,
             &[&place.strand.to_le_bytes(), &step.head(), &step.payload],
         ) {
-            shared.lose_by(&error);
+            shared.unsent(sender, &error);
         }
         if durable && let Err(error) = files.ledger.flush(true) {
             shared.stop(error.into());

@@ -225,6 +225,7 @@ impl Follower<'_> {
                     (&told, &suspected, &disputed),
                     &board,
                 );
+                shared.hears_no_more();
             })
         };
         let outward = {
@@ -413,7 +414,7 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
                 &claims.concat(),
             ],
         ) {
-            shared.lose_by(&error);
+            shared.unsent(sender, &error);
             return;
         }
     }

@@ -63,6 +63,9 @@ pub(crate) struct Shared {
     lost: AtomicBool,
     /// How the link has ended; empty where this site itself has given it up.
     silence: Mutex<String>,
+    /// This site cannot send any more; and nobody hears what the other one says.
+    mute: AtomicBool,
+    deaf: AtomicBool,
     /// Milliseconds for which this command itself had no processor when it was to say that it is there.
     stood: AtomicU64,
     /// The program stands, and somebody else is to relay.
@@ -116,10 +119,36 @@ impl Shared {
         self.lost.store(true, Ordering::SeqCst);
     }
 
-    /// The link has failed: what `error` says is told with the loss.
+    /// The link has failed, and all that the other site had said is heard: what `error` says is told with the loss.
     pub(crate) fn lose_by(&self, error: &io::Error) {
+        self.note(error);
+        self.lose();
+    }
+
+    /// The link has failed where this site sends. What the other one had said before is still to be heard: it may have stopped, left, or
+    /// taken over. Whoever hears it comes to the end of the link then, and tells the loss.
+    pub(crate) fn unsent(&self, sender: &Sender, error: &io::Error) {
+        self.note(error);
+        sender.close();
+        self.mute.store(true, Ordering::SeqCst);
+        if self.deaf.load(Ordering::SeqCst) {
+            self.lose();
+        }
+    }
+
+    /// Nothing more is heard from here on.
+    pub(crate) fn hears_no_more(&self) {
+        self.deaf.store(true, Ordering::SeqCst);
+        if self.mute.load(Ordering::SeqCst) {
+            self.lose();
+        }
+    }
+
+    /// The first reason is the one, or what the other site has said of it.
+    fn note(&self, error: &io::Error) {
         let mut silence = self.silence.lock().expect("no panic under it");
-        if !self.has_lost() && !self.is_closing() {
+        let first = silence.is_empty() || error.kind() == io::ErrorKind::ConnectionAborted;
+        if !self.has_lost() && !self.is_closing() && first {
             *silence = match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                     "no word from it within --lost-after".into()
@@ -129,7 +158,6 @@ impl Shared {
                 _ => format!("the link has failed: {error}"),
             };
         }
-        self.lose();
     }
 
     /// Says how the link has ended, before the witness is asked.
@@ -217,7 +245,8 @@ pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
     while !shared.is_closing() && !shared.has_lost() {
         let began = Instant::now();
         if let Err(error) = sender.send(Tag::Beat, &[]) {
-            shared.lose_by(&error);
+            shared.unsent(sender, &error);
+            return;
         }
         std::thread::sleep(pause);
         let took = began.elapsed();
@@ -228,5 +257,42 @@ pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
         };
         let late = u64::try_from(late).unwrap_or(u64::MAX);
         shared.stood.store(late, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::link;
+    use crate::tls::Security;
+
+    #[test]
+    fn what_the_other_site_has_said_is_heard_before_its_silence_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let near = TcpStream::connect(address).expect("it listens");
+        let (far, _) = listener.accept().expect("it connects");
+        let (own, mut hears) = link::halves(Security::Clear.connected(near).expect("set up"));
+        let (other, _) = link::halves(Security::Clear.accepted(far).expect("set up"));
+        other.say(Tag::Go, &()).expect("it is sent");
+        other.close();
+
+        let shared = Shared::default();
+        shared.unsent(&own, &io::ErrorKind::BrokenPipe.into());
+        assert!(!shared.has_lost());
+        assert_eq!(hears.next().expect("it was sent before").tag, Tag::Go);
+        let silence = hears.next().expect_err("nothing more comes");
+        shared.lose_by(&silence);
+        shared.hears_no_more();
+        assert!(shared.has_lost());
+
+        // Where nobody hears any more the loss is told at once.
+        let shared = Shared::default();
+        shared.hears_no_more();
+        assert!(!shared.has_lost());
+        shared.unsent(&own, &io::ErrorKind::BrokenPipe.into());
+        assert!(shared.has_lost());
     }
 }

@@ -19,7 +19,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -262,10 +262,25 @@ impl Outgoing {
     }
 }
 
+/// A read that has begun keeps the limit that it began with (`SO_RCVTIMEO`): whoever has been given more time meanwhile is heard for as
+/// long. The kernel counts in ticks.
+fn read_in_time(stream: &mut TcpStream, to: &mut [u8]) -> io::Result<usize> {
+    const TICKS: Duration = Duration::from_millis(20);
+    let began = Instant::now();
+    loop {
+        let read = stream.read(to);
+        let late = matches!(&read, Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut));
+        let more = |limit| began.elapsed() + TICKS < limit;
+        if !late || !stream.read_timeout()?.is_some_and(more) {
+            return read;
+        }
+    }
+}
+
 impl Read for Incoming {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &self.tls else {
-            return self.stream.read(to);
+            return read_in_time(&mut self.stream, to);
         };
         loop {
             {
@@ -285,7 +300,7 @@ impl Read for Incoming {
             }
             self.raw.resize(PIECE, 0);
             self.used = 0;
-            let n = self.stream.read(&mut self.raw);
+            let n = read_in_time(&mut self.stream, &mut self.raw);
             self.raw.truncate(*n.as_ref().unwrap_or(&0));
             if n? == 0 {
                 return Ok(0);

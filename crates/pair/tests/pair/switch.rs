@@ -85,6 +85,43 @@ fn writes(site: &Child) {
     }
 }
 
+/// As on a busy host: the other site's program comes to a halt later than a site is waited for that says nothing.
+#[test]
+fn a_site_that_is_slow_to_lead_is_waited_for() {
+    let dir = with_table("switch-slow");
+    let said = seed("switch-slow-said");
+    let address = format!("127.0.0.1:{}", free_port());
+    let listen = ["--listen", address.as_str(), "--lost-after", "500"];
+    let mut b = Told::start(&sqlite_site(&dir), "secondary", &listen, &said, "b");
+    let to = ["--peer", address.as_str(), "--lost-after", "500"];
+    let mut a = Told::start(&sqlite_site(&dir), "primary", &to, &said, "a");
+    assert_eq!(a.ask(CHANGE), "200");
+    let stopped = program(&b.child);
+    let signal = |signal| {
+        for pid in &stopped {
+            steadfast_sys::child::kill(pid.cast_signed(), signal);
+        }
+    };
+    // It has done what the other one has.
+    std::thread::sleep(Duration::from_millis(300));
+    signal(libc::SIGSTOP);
+    let answer = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| order("detach", &a.child));
+        std::thread::sleep(Duration::from_millis(1500));
+        signal(libc::SIGCONT);
+        asked.join().expect("it answers")
+    });
+    let right = (Some(0), "the other site leads".to_owned());
+    assert_eq!(answer, right, "{}{}", a.said(), b.said());
+    assert_eq!(b.ask(CHANGE), "400");
+    assert_eq!(a.end().0, Some(0));
+    let (status, told) = b.end();
+    assert_eq!(status, Some(0), "{told}");
+    for dir in [dir, said] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
 #[test]
 fn the_sites_exchange_roles_with_all_processes_of_a_program_and_once_more() {
     let dir = with_table("switch-crew");
