@@ -13,6 +13,7 @@ use std::time::Instant;
 use crate::cli::{Bench, Demo, Lose, Switch};
 use crate::error::PairError;
 use crate::hosts::{Host, Images, SCHEMA, Scratch, check, connect, sqlite};
+use crate::say::say;
 use crate::turns;
 
 /// Puts of eight bytes in a round.
@@ -135,7 +136,7 @@ fn outages(options: &Bench) -> Result<u8, PairError> {
         { "key": key("wrong"), "what": "downloads that did not complete, or were wrong", "value": wrong, "low": wrong, "high": wrong, "unit": "", "n": n },
     ]);
     write(options, &rows)?;
-    println!("{rows:#}");
+    say!("{rows:#}");
     Ok(u8::from(wrong > 0))
 }
 
@@ -248,7 +249,7 @@ fn row(
 fn finish(options: &Bench, rows: &[serde_json::Value]) -> Result<u8, PairError> {
     let rows = serde_json::Value::from(rows);
     write(options, &rows)?;
-    println!("{rows:#}");
+    say!("{rows:#}");
     Ok(0)
 }
 

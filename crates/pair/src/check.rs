@@ -7,11 +7,12 @@ use std::io::Read;
 use steadfast_sys::procfs;
 
 use crate::alone::{self, Address};
-use crate::cli::Side;
+use crate::cli::{Side, Tracking};
 use crate::error::PairError;
 use crate::hold::Hold;
 use crate::page::PAGE;
 use crate::prepare;
+use crate::say::say;
 use crate::tls::Security;
 
 /// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
@@ -33,7 +34,16 @@ const RIGHTS: [(u32, &str); 2] = [
         "a busy host may be taken for a lost one: without CAP_SYS_NICE no thread of it runs before the others (--lost-after)",
     ),
 ];
+const UNLISTED: &str = "--tracking faults lists no pages, and a comparison of memory reads all of it: without CAP_SYS_PTRACE the kernel's own stores do not wait for this command (or vm.unprivileged_userfaultfd=1)";
 const CLEAR: &str = "the link is neither encrypted nor authenticated: it belongs into a network of its own (--tls-cert)";
+
+/// Where the kernel does not keep the list that the user has asked for (userfaultfd(2)).
+pub(crate) fn unlisted(side: &Side) -> Option<&'static str> {
+    const SYS_PTRACE: u32 = 19;
+    let anybody = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    let may = procfs::has_capability(SYS_PTRACE) || anybody.is_ok_and(|text| text.trim() == "1");
+    (side.tracking == Tracking::Faults && !may).then_some(UNLISTED)
+}
 
 /// Tried out, and undone at once.
 fn prepared_hold(side: &Side) -> Result<Option<Hold>, PairError> {
@@ -62,14 +72,15 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
             "give the interpreter of a script, and the script as its argument".into(),
         ));
     }
-    println!(
+    say!(
         "program    {}, digest {}",
         prepared.plan.path.display(),
         prepared.greeting.program_digest
     );
-    println!(
+    say!(
         "kernel     {}, {}",
-        prepared.greeting.kernel, prepared.greeting.processor
+        prepared.greeting.kernel,
+        prepared.greeting.processor
     );
     for dir in &prepared.data {
         let mut files = Vec::new();
@@ -86,7 +97,7 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
         let direct = files
             .first()
             .is_none_or(|path| crate::disk::page_on_device(path, 0).is_ok());
-        println!(
+        say!(
             "data       {}: {} files, {bytes} bytes; the ledger takes about {} bytes of them{}",
             dir.display(),
             files.len(),
@@ -98,7 +109,7 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
             }
         );
     }
-    println!(
+    say!(
         "ledger     {}: on another device",
         prepared.ledger_dir.display()
     );
@@ -109,8 +120,13 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
     let rights = RIGHTS
         .into_iter()
         .filter_map(|(number, line)| (!procfs::has_capability(number)).then_some(line));
-    for line in all.chain(unheld).chain(clear).chain(rights) {
-        println!("not        {line}");
+    for line in all
+        .chain(unheld)
+        .chain(clear)
+        .chain(unlisted(side))
+        .chain(rights)
+    {
+        say!("not        {line}");
     }
     Ok(0)
 }

@@ -23,6 +23,7 @@ use crate::board::{Board, Order, What};
 use crate::cli;
 use crate::error::PairError;
 use crate::hex::{hex, unhex};
+use crate::say::say;
 
 /// For a handover, the witness included.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -123,7 +124,7 @@ pub(crate) fn ask(order: &cli::Order, what: What) -> Result<u8, PairError> {
         source,
     })?;
     if let Some(done) = line.strip_prefix("done: ") {
-        println!("{done}");
+        say!("{done}");
         return Ok(0);
     }
     let why = line.strip_prefix("refused: ").unwrap_or("it has ended");

@@ -20,6 +20,7 @@ use crate::hosts::{
     connect, run_tool, sqlite, strike,
 };
 use crate::page::PAGE;
+use crate::say::say;
 
 const LEDGER: &str = "/mnt/ledger";
 
@@ -38,7 +39,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
         part: "the demo's host",
         source,
     };
-    println!("up");
+    say!("up");
     let mut line = String::new();
     // One byte at a time: what comes behind this line is the program's.
     while !line.ends_with('\n') {
@@ -78,7 +79,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
         mounted?;
     }
     std::env::set_current_dir(DATA).map_err(bad)?;
-    println!("mounted");
+    say!("mounted");
     if host.bare {
         return Err(bad(Command::new("sqlite3").args(["-batch", "x.db"]).exec()));
     }
@@ -155,7 +156,7 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     } else {
         "b"
     };
-    println!(
+    say!(
         "two hosts in namespaces of their own, a disk image and a ledger image each, a veth pair between them"
     );
     let mut b = Host::start(dir, "b", false).map_err(bad)?;
@@ -173,11 +174,11 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
 
     a.say(ASK).map_err(told)?;
     let before = a.line().map_err(told)?;
-    println!("sqlite3 runs on both; the content of x.db:              {before}");
+    say!("sqlite3 runs on both; the content of x.db:              {before}");
     let path = if struck == "a" { &a } else { &b }.file(&format!("{DATA}/x.db"));
     let (was, is, place) =
         strike(&path, &images.path("data", struck), STRUCK_PAGE, false).map_err(bad)?;
-    println!(
+    say!(
         "bit {STRUCK_BIT} flips on {}'s disk: page {STRUCK_PAGE} of x.db, byte {place} of the image; direct I/O reads {is:#04x}, it was {was:#04x}",
         struck.to_uppercase()
     );
@@ -194,16 +195,16 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
         })
         .map_err(bad)?;
     let alone = sqlite(&seed, "struck.db", ".sha3sum")?;
-    println!("sqlite3 alone on such a disk answers, without an error: {alone}");
+    say!("sqlite3 alone on such a disk answers, without an error: {alone}");
 
     a.say(ASK).map_err(told)?;
     let after = a.line().map_err(told)?;
-    println!("the pair answers:                                       {after}");
+    say!("the pair answers:                                       {after}");
     let healed = crate::disk::page_on_device(&path, STRUCK_PAGE).map_err(bad)?;
     let healed = healed.get(usize::try_from(STRUCK_BYTE).expect("below a page")) == Some(&was);
     let (was_below, is_below, place) =
         strike(&path, &images.path("data", struck), STRUCK_PAGE + 1, true).map_err(bad)?;
-    println!(
+    say!(
         "another bit flips, byte {place} of the image: {is_below:#04x}, it was {was_below:#04x}; the page cache hides it, and nobody reads it"
     );
     let scrubbed = wait_for(LIMIT / 4, || {
@@ -215,7 +216,7 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     let sound = a.line().map_err(told)?;
     let codes = [a.wait().map_err(told)?, b.wait().map_err(told)?];
     let said = fs::read_to_string(dir.join("a.err")).unwrap_or_default();
-    print!("{said}");
+    crate::say::result(format_args!("{said}"));
     let verdict = [
         (
             before == right,
@@ -239,16 +240,16 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
         ),
     ];
     for (_, what) in verdict.iter().filter(|(holds, _)| !holds) {
-        println!("demo: {what}");
+        say!("demo: {what}");
     }
     if verdict.iter().any(|(holds, _)| !holds) {
-        println!(
+        say!(
             "{}",
             fs::read_to_string(dir.join("b.err")).unwrap_or_default()
         );
         return Ok(1);
     }
-    println!(
+    say!(
         "the page on {}'s disk is right again; nothing is left behind",
         struck.to_uppercase()
     );

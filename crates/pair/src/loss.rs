@@ -21,6 +21,7 @@ use steadfast_digest::vote128;
 use crate::cli::Demo;
 use crate::error::PairError;
 use crate::hosts::{DATA, Host, Images, STRUCK_PAGE, Scratch, cable, run_tool, strike};
+use crate::say::say;
 use crate::stage::{Stage, bad, lose, lose_as, said, told};
 
 const SERVER: &str = "10.97.0.5:8080";
@@ -43,7 +44,7 @@ fn content() -> Vec<u8> {
 
 /// The third host: a network between all, and a client that does as it is told.
 pub(crate) fn client() -> Result<u8, PairError> {
-    println!("up");
+    say!("up");
     let (mut line, mut server) = (String::new(), SERVER);
     loop {
         line.clear();
@@ -80,7 +81,7 @@ pub(crate) fn client() -> Result<u8, PairError> {
                     }
                     run_tool(Command::new("ip").args(["link", "set", device, "up"]))?;
                 }
-                println!("connected");
+                say!("connected");
             }
             // From here on the server is asked by IPv6.
             None if line == "six" => {
@@ -94,20 +95,20 @@ pub(crate) fn client() -> Result<u8, PairError> {
                     "nodad",
                 ]))?;
                 server = SERVER_SIX;
-                println!("connected");
+                say!("connected");
             }
             // A host is back, with a new cable.
             Some(("cable", device)) => {
                 let master = ["link", "set", device, "master", "steadfast-c"];
                 run_tool(Command::new("ip").args(master))?;
                 run_tool(Command::new("ip").args(["link", "set", device, "up"]))?;
-                println!("connected");
+                say!("connected");
             }
-            Some(("put", how)) => println!("{}", crate::turns::put(server, how)),
-            Some(("ask", times)) => println!("{}", crate::turns::ask(server, times)),
+            Some(("put", how)) => say!("{}", crate::turns::put(server, how)),
+            Some(("ask", times)) => say!("{}", crate::turns::ask(server, times)),
             Some(("get", how)) => match download(how) {
-                Ok((digest, longest)) => println!("got {digest:032x} {}", longest.as_millis()),
-                Err(error) => println!("failed: {error}"),
+                Ok((digest, longest)) => say!("got {digest:032x} {}", longest.as_millis()),
+                Err(error) => say!("failed: {error}"),
             },
             _ => return Err(bad(io::Error::other(format!("what is {line}?")))),
         }
@@ -138,7 +139,7 @@ fn download(how: &str) -> io::Result<(u128, Duration)> {
         }
         all.extend_from_slice(&piece[..n]);
         if how != "plain" && !told && all.len() > BYTES / 4 {
-            println!("a quarter");
+            say!("a quarter");
             told = true;
             if how == "resting" {
                 io::stdin().read_line(&mut String::new())?;
@@ -190,7 +191,7 @@ pub(crate) fn show(options: &Demo) -> Result<Shown, PairError> {
     images.make(&seed)?;
     let right = format!("{:032x}", vote128(&all));
 
-    println!(
+    say!(
         "three hosts in namespaces of their own: A and B with a disk and a ledger each, C with a client"
     );
     let Stage {
@@ -215,19 +216,19 @@ pub(crate) fn show(options: &Demo) -> Result<Shown, PairError> {
         }
         std::thread::sleep(Duration::from_millis(50));
     };
-    println!(
+    say!(
         "C downloads {BYTES} bytes from {SERVER}:            {}",
         digest(&first)
     );
     let path = b.file(&format!("{DATA}/{FILE}"));
     let (was, is, place) =
         strike(&path, &images.path_of_data("b"), STRUCK_PAGE, false).map_err(bad)?;
-    println!(
+    say!(
         "a bit flips on B's disk: page {STRUCK_PAGE} of {FILE}, byte {place} of the image; direct I/O reads {is:#04x}, it was {was:#04x}"
     );
     asked(&mut c, "plain").map_err(told)?;
     let second = c.line().map_err(told)?;
-    println!(
+    say!(
         "C downloads it again:                                  {}",
         digest(&second)
     );
@@ -235,27 +236,27 @@ pub(crate) fn show(options: &Demo) -> Result<Shown, PairError> {
     asked(&mut c, "telling").map_err(told)?;
     let quarter = c.line().map_err(told)?;
     let how = lose_as(dir, options.lose, &mut a, &c)?;
-    println!("a quarter of another download has come: {how}");
+    say!("a quarter of another download has come: {how}");
     let third = if quarter == "a quarter" {
         c.line().map_err(told)?
     } else {
         quarter
     };
-    println!(
+    say!(
         "the download completes:                                {}, {} ms without a byte",
         digest(&third),
         third.rsplit(' ').next().unwrap_or_default()
     );
     asked(&mut c, "plain").map_err(told)?;
     let fourth = c.line().map_err(told)?;
-    println!(
+    say!(
         "and a new one, from B alone:                           {}",
         digest(&fourth)
     );
     lose(&mut a, &c, "steadfast-ca")?;
     let (fifth, sixth) = come_back(dir, &more, &mut b, &mut c).map_err(told)?;
     let said = said();
-    print!("{said}");
+    crate::say::result(format_args!("{said}"));
     let verdict = [
         (digest(&first) == right, "the first download is wrong"),
         (was != is, "the flip did not reach the device"),
@@ -287,7 +288,7 @@ pub(crate) fn show(options: &Demo) -> Result<Shown, PairError> {
     ];
     let mut status = 0;
     for (_, what) in verdict.iter().filter(|(holds, _)| !holds) {
-        println!("demo: {what}");
+        say!("demo: {what}");
         status = 1;
     }
     let last_number = |text: &str| text.rsplit(' ').next().and_then(|ms| ms.parse().ok());
@@ -334,27 +335,27 @@ fn come_back(
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    println!("a quarter of a third has come, and the client rests: A comes back with its old disk");
+    say!("a quarter of a third has come, and the client rests: A comes back with its old disk");
     lose(b, c, "steadfast-cb").map_err(failed)?;
-    println!("B's cable is pulled, and B is killed; the client reads on");
+    say!("B's cable is pulled, and B is killed; the client reads on");
     c.say("go on")?;
     let fifth = if quarter == "a quarter" {
         c.line()?
     } else {
         quarter
     };
-    println!(
+    say!(
         "the download completes:                                {}",
         digest(&fifth)
     );
     c.say("get plain")?;
     let sixth = c.line()?;
-    println!(
+    say!(
         "and a new one, from A alone:                           {}",
         digest(&sixth)
     );
     a.kill()?;
-    print!("{first}");
+    crate::say::result(format_args!("{first}"));
     Ok((fifth, sixth))
 }
 

@@ -43,6 +43,7 @@ mod page;
 mod prepare;
 mod primary;
 mod relay;
+mod say;
 mod scrub;
 mod secondary;
 mod shared;
@@ -58,6 +59,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser};
 use steadfast_contract::advice::Advise;
+use steadfast_contract::exit::Own;
 use steadfast_replica::site::{DESCRIPTORS_MAX, End};
 
 use board::What;
@@ -68,9 +70,16 @@ use error::PairError;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+        Err(said) if said.use_stderr() => {
+            eprintln!(
+                "steadfast pair: {}",
+                steadfast_manual::usage(&said).trim_end()
+            );
+            return ExitCode::from(Own::Usage.code());
+        }
+        Err(said) => {
+            say::result(format_args!("{}", said.render()));
+            return ExitCode::from(say::end(0));
         }
     };
     let result = match &cli.command {
@@ -96,23 +105,22 @@ fn main() -> ExitCode {
         Command::Man => print(steadfast_manual::page_with_verbs(&Cli::command())),
     };
     match result {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => ExitCode::from(say::end(code)),
         Err(error) => {
             error::print(&error);
-            ExitCode::from(error.exit().code())
+            ExitCode::from(say::end(error.exit().code()))
         }
     }
 }
 
 /// Prints what is made from the definition of the flags.
 fn print(text: std::io::Result<String>) -> Result<u8, PairError> {
-    use std::io::Write as _;
-    text.and_then(|text| std::io::stdout().write_all(text.as_bytes()))
-        .map(|()| 0)
-        .map_err(|source| PairError::Kernel {
-            part: "standard output",
-            source,
-        })
+    let text = text.map_err(|source| PairError::Kernel {
+        part: "the manual",
+        source,
+    })?;
+    say::result(format_args!("{text}"));
+    Ok(0)
 }
 
 /// Executes this command again with the environment that the program is to have: both sites then lay out
@@ -135,7 +143,11 @@ fn settle(side: &Side) -> Result<(), PairError> {
                 .exec(),
         ));
     }
-    steadfast_sys::layout::settle(DESCRIPTORS_MAX).map_err(kernel)
+    steadfast_sys::layout::settle(DESCRIPTORS_MAX).map_err(kernel)?;
+    if let Some(line) = check::unlisted(side) {
+        eprintln!("steadfast pair: {line}");
+    }
+    Ok(())
 }
 
 fn manager() -> Vec<String> {

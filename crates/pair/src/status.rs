@@ -35,6 +35,7 @@ use crate::cli::{self, Side};
 use crate::control;
 use crate::error::PairError;
 use crate::files::Files;
+use crate::say::say;
 
 /// For a whole exchange, and for the answer to `pair status`.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -395,9 +396,9 @@ fn ask(ledger: &Path) -> Result<Status, PairError> {
 pub(crate) fn show(options: &cli::Status) -> Result<u8, PairError> {
     let status = ask(&options.ledger)?;
     if options.json {
-        println!("{}", serde_json::to_string(&status).expect("plain data"));
+        say!("{}", serde_json::to_string(&status).expect("plain data"));
     } else {
-        print!("{}", page(&status));
+        crate::say::result(format_args!("{}", page(&status)));
     }
     Ok(u8::from(!matches!(
         status.state,
@@ -462,16 +463,14 @@ fn page(status: &Status) -> String {
 pub(crate) fn top(options: &cli::Top) -> Result<u8, PairError> {
     let mut before = ask(&options.ledger)?;
     let seconds = Duration::from_millis(options.every).as_secs_f64();
-    println!(
-        "site state        events/s   open  lag ms  read/s written/s scrubbed/s  wrong repaired"
-    );
+    say!("site state        events/s   open  lag ms  read/s written/s scrubbed/s  wrong repaired");
     let mut left = options.count;
-    while left != Some(0) {
+    while left != Some(0) && !crate::say::is_lost() {
         std::thread::sleep(Duration::from_millis(options.every));
         let now = ask(&options.ledger)?;
         #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-        println!(
+        say!(
             "{:4} {:11} {:10.0} {:6} {:7} {:7.0} {:9.0} {:10.0} {:6} {:8}",
             now.site,
             now.state.name(),

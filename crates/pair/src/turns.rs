@@ -16,6 +16,7 @@ use crate::cli::{Demo, Switch};
 use crate::control::told as order;
 use crate::error::PairError;
 use crate::hosts::{Host, Images, Scratch};
+use crate::say::say;
 use crate::stage::{Stage, lose, lose_as, said, told};
 
 pub(crate) const BYTES: u64 = 12 << 20;
@@ -57,7 +58,7 @@ pub(crate) fn put(server: &str, how: &str) -> String {
             stream.write_all(&piece)?;
             at += piece.len() as u64;
             if at == bytes / 4 / PIECE * PIECE {
-                println!("a quarter");
+                say!("a quarter");
             }
             if resting && at == bytes / 2 / PIECE * PIECE {
                 io::stdin().read_line(&mut String::new())?;
@@ -91,7 +92,7 @@ fn wait_for(dir: &Path, host: &str, what: &str, times: usize) -> io::Result<()> 
 /// The site that leads is asked, and the other one leads with the client's connection.
 fn turn(dir: &Path, from: &Host, to: &str, other: &str) -> io::Result<()> {
     let line = order(&from.file("/mnt/ledger"), What::Switch)?;
-    println!("switch: {line}");
+    say!("switch: {line}");
     wait_for(dir, to, "this site leads, with 1 connections (0 cut)", 1)?;
     wait_for(dir, to, "the other site is back", 1)?;
     wait_for(dir, other, "this site has joined", 1)
@@ -153,26 +154,26 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     c.say(&format!("put {BYTES} {patience}{resting}"))
         .map_err(bad)?;
     let quarter = c.line().map_err(bad)?;
-    println!("C sends {BYTES} numbered bytes: {quarter}");
+    say!("C sends {BYTES} numbered bytes: {quarter}");
     if let Some(moment) = options.lost_at {
         std::thread::sleep(Duration::from_millis(moment));
-        println!("{}", lose_as(dir, options.lose, &mut a, &c)?);
+        say!("{}", lose_as(dir, options.lose, &mut a, &c)?);
     } else if options.lost_joined {
         turn(dir, &a, "b", "a").map_err(bad)?;
         lose(&mut b, &c, "steadfast-cb")?;
-        println!("B's cable is pulled, and B is killed");
+        say!("B's cable is pulled, and B is killed");
         c.say("on").map_err(bad)?;
     } else {
         turn(dir, &a, "b", "a").map_err(bad)?;
         turn(dir, &b, "a", "b").map_err(bad)?;
     }
     let end = c.line().map_err(bad)?;
-    println!("all are sent: {end}");
-    print!("{}", said(dir));
+    say!("all are sent: {end}");
+    crate::say::result(format_args!("{}", said(dir)));
     if end == "put" {
-        println!("the server has read what was sent");
+        say!("the server has read what was sent");
         return Ok(0);
     }
-    println!("demo: bytes were lost or changed");
+    say!("demo: bytes were lost or changed");
     Ok(1)
 }

@@ -13,6 +13,7 @@ use crate::cli::Verify;
 use crate::error::PairError;
 use crate::ledger::Ledger;
 use crate::page::{self, PAGE, page_digest};
+use crate::say::say;
 
 pub(crate) fn run(options: &Verify) -> Result<u8, PairError> {
     // Opening makes one where there is none, and that would agree with everything.
@@ -35,7 +36,7 @@ pub(crate) fn run(options: &Verify) -> Result<u8, PairError> {
                     let from = options.restore_from.as_deref();
                     let copy = from.and_then(|from| restored(&ledger, (path, size), page, from));
                     match copy.transpose() {
-                        Ok(Some(copy)) => println!(
+                        Ok(Some(copy)) => say!(
                             "{}: page {page} is restored from {}",
                             path.display(),
                             copy.display()
@@ -43,7 +44,7 @@ pub(crate) fn run(options: &Verify) -> Result<u8, PairError> {
                         other => {
                             wrong += 1;
                             let why = other.err().map_or_else(String::new, |e| format!(": {e}"));
-                            println!(
+                            say!(
                                 "{}: page {page} is not as the ledger has it{why}",
                                 path.display()
                             );
@@ -53,11 +54,11 @@ pub(crate) fn run(options: &Verify) -> Result<u8, PairError> {
             }
             Err(error) => {
                 wrong += 1;
-                println!("{}: {error}", path.display());
+                say!("{}: {error}", path.display());
             }
         }
     }
-    println!("{files} files, {wrong} differences");
+    say!("{files} files, {wrong} differences");
     Ok(u8::from(wrong > 0))
 }
 

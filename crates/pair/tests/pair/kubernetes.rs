@@ -115,4 +115,16 @@ fn the_capabilities_of_the_manifest_are_those_that_a_site_needs() {
         assert_eq!(status, Some(0), "{said}");
         assert!(said.contains("is lost with the primary"), "{said}");
     }
+    let (ptraces, not) = ("sys_ptrace".to_owned(), "--tracking faults lists no pages");
+    for (with, lacks) in [(false, true), (true, false)] {
+        let has: Vec<String> = added[0]
+            .iter()
+            .filter(|one| **one != ptraces)
+            .chain(with.then_some(&ptraces))
+            .cloned()
+            .collect();
+        let (status, said) = checked(&has, &["--tracking", "faults"]);
+        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(said.contains(not), lacks, "{said}");
+    }
 }

@@ -42,3 +42,4 @@ mod tls;
 mod tree;
 mod variants;
 mod wire;
+mod words;
