@@ -238,6 +238,7 @@ else
 	$(BENCH) host --flips 10000 --flips-only --lines build/campaign/host-flips.jsonl --json build/campaign/host.json
 	STEADFAST_REBOOTS=100000 $(CARGO) test --manifest-path crates/host/Cargo.toml -p steadfast-restart --test leaks -- --nocapture
 	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
+	PAIR_JOINS=600 $(CARGO) test -p steadfast-pair --test pair -- --nocapture around::
 	STEADFAST_ALL=1 PAIR_MOMENTS=100 PAIR_FIO=100 PAIR_STRIKES=100 $(CARGO) test -p steadfast-pair --test pair -- moments:: fio_finds postgres::
 	@$(MAKE) --no-print-directory build-pair
 	$(BENCH) pair --lost 500

@@ -26,17 +26,21 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// xorshift64* (Vigna 2016).
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn new(round: u64) -> Self {
+        Self(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % n
     }
 
-    fn index(&mut self, n: usize) -> usize {
+    pub(crate) fn index(&mut self, n: usize) -> usize {
         usize::try_from(self.below(n as u64)).expect("below n")
     }
 }
@@ -71,7 +75,7 @@ fn struck(class: &str, now: &[u8], before: &[u8], other: &[u8], random: &mut Ran
     }
 }
 
-type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 fn count(counts: &mut Counts, class: &str, what: &str) {
     *counts.entry(format!("{class}: {what}")).or_default() += 1;
@@ -296,7 +300,7 @@ fn faults_drawn_at_random_bring_no_wrong_answer_and_no_wrong_verdict() {
     let mut counts = Counts::new();
     let mut round = seed;
     while counts.values().sum::<u64>() < wanted {
-        let mut random = Random(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random::new(round);
         let witness = Witness::new(&format!("campaign-{round}"));
         let said = witness.flags(2000);
         let address = format!("127.0.0.1:{}", free_port());

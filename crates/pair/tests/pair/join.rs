@@ -23,9 +23,13 @@ impl Told {
         dir: &std::path::Path,
         name: &str,
     ) -> Self {
+        Self::of(start_as(site, side, flags, |_| {}), dir, name)
+    }
+
+    /// A site that was started with pipes.
+    pub(crate) fn of(mut child: Child, dir: &std::path::Path, name: &str) -> Self {
         let path = dir.join(format!("{name}.err"));
         let file = fs::File::create(&path).expect("a file");
-        let mut child = start_as(site, side, flags, |_| {});
         let mut err = child.stderr.take().expect("piped");
         let copier = std::thread::spawn(move || {
             let mut file = file;

@@ -5,6 +5,7 @@
 //! asserted to be refused.
 
 mod alarms;
+mod around;
 mod attributes;
 mod back;
 mod below;
@@ -35,6 +36,7 @@ mod shown;
 mod sites;
 mod spins;
 mod status;
+mod store;
 mod struck;
 mod switch;
 mod threads;
