@@ -107,8 +107,8 @@ fn a_site_that_joins_has_the_timers_and_semaphores() {
     );
     assert_eq!(a.ask("left"), "left 3");
     b.kill();
-    assert_eq!(a.ask("arm 9000"), "armed");
     let armed = Instant::now();
+    assert_eq!(a.ask("arm 9000"), "armed");
     assert_eq!(a.ask("tick"), "tick came");
     let there = ahead(&site.seed, &site.command);
     let mut c = start(&there, "join", &["--peer", &door], "c");
