@@ -254,6 +254,8 @@ pub(crate) struct Crew {
     why: Mutex<Option<PairError>>,
     end: Mutex<Option<End>>,
     alive: AtomicU32,
+    /// Processes that begin, or become another program: they come to no event meanwhile.
+    growing: AtomicU32,
     yet_to_lead: AtomicU32,
     /// At a take-over: those whose connections are not set up, and whether the address has been announced.
     yet_to_set_up: AtomicU32,
@@ -292,6 +294,7 @@ impl Crew {
             why: Mutex::default(),
             end: Mutex::default(),
             alive: AtomicU32::new(0),
+            growing: AtomicU32::new(0),
             yet_to_lead: AtomicU32::new(0),
             yet_to_set_up: AtomicU32::new(0),
             announced: AtomicBool::new(false),
@@ -314,6 +317,11 @@ impl Crew {
     /// Processes beside the first one that have not ended.
     pub(crate) fn others(&self) -> u32 {
         self.alive.load(Ordering::SeqCst)
+    }
+
+    /// Whether a process begins, or becomes another program.
+    pub(crate) fn grows(&self) -> bool {
+        self.growing.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn lead(&self, sender: &Arc<Sender>) {

@@ -38,6 +38,32 @@ use crate::tls::Security;
 /// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
 const HALT: Duration = Duration::from_secs(2);
 
+/// ... of which a process that begins, or becomes another program, uses nothing up: on a busy host that takes seconds. In all it is
+/// waited for so long.
+const HALT_MAX: Duration = Duration::from_secs(15);
+
+/// Until when a program is waited for that is to come to a halt.
+struct Patience {
+    began: Instant,
+    deadline: Instant,
+}
+
+impl Patience {
+    fn new(began: Instant) -> Self {
+        Self {
+            began,
+            deadline: began + HALT,
+        }
+    }
+
+    fn is_over(&mut self, now: Instant, grows: bool) -> bool {
+        if grows {
+            self.deadline = now + HALT;
+        }
+        now > self.deadline.min(self.began + HALT_MAX)
+    }
+}
+
 /// A program stands still for no more than this, and one word, while a site joins: as long as that one waits for one word.
 const STANDS: Duration = Duration::from_secs(60);
 
@@ -533,9 +559,9 @@ impl Leading<'_> {
     /// All processes stand between two events: the first one's. Or why not, and they are on their way still.
     fn stand(&self) -> Result<u64, String> {
         let event = self.site.pause(HALT, |news| self.grown(news))?;
-        let deadline = Instant::now() + HALT;
+        let mut patience = Patience::new(Instant::now());
         while !self.crew.stand() {
-            if Instant::now() > deadline {
+            if patience.is_over(Instant::now(), self.crew.grows()) {
                 return Err("the program does not come to a halt in all its processes".into());
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -857,6 +883,20 @@ impl Leading<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_becomes_another_program_is_waited_for_longer_and_not_for_ever() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let mut patience = Patience::new(began);
+        assert!(!patience.is_over(after(1), false));
+        assert!(patience.is_over(after(3), false));
+        let mut patience = Patience::new(began);
+        assert!(!patience.is_over(after(9), true));
+        assert!(!patience.is_over(after(10), false));
+        assert!(patience.is_over(after(12), false));
+        assert!(patience.is_over(after(16), true));
+    }
 
     #[test]
     fn a_program_stands_for_a_minute_and_no_longer() {

@@ -36,7 +36,10 @@ impl Crew {
         let crew = Arc::clone(self);
         let life = move || {
             let mut last = table;
-            match newborn.ready() {
+            crew.growing.fetch_add(1, Ordering::SeqCst);
+            let ready = newborn.ready();
+            crew.growing.fetch_sub(1, Ordering::SeqCst);
+            match ready {
                 Some(site) => {
                     let strand = Strand::new(Arc::new(site), table, crew.spins_after);
                     last = crew.live(&strand, None);
@@ -318,7 +321,9 @@ impl Crew {
                 ],
             );
         }
+        self.growing.fetch_add(1, Ordering::SeqCst);
         let became = strand.site.become_another(becoming);
+        self.growing.fetch_sub(1, Ordering::SeqCst);
         if became.is_err() && strand.site.leads() && strand.site.ends_within(ENDS) {
             return Ok(()); // somebody has killed it on its way
         }
@@ -330,6 +335,8 @@ impl Crew {
                 source.map_or_else(String::new, |source| format!(" ({source})"))
             )
         })?;
+        // One that was to stand is asked anew: the new program has not heard of it.
+        strand.halts.store(false, Ordering::SeqCst);
         strand.begin_at(Place::first_of(number));
         self.forget(old);
         self.register(number, strand);

@@ -210,6 +210,31 @@ fn a_site_that_joins_waits_while_a_process_is_another_program() {
     }
 }
 
+/// A process becomes another program all the time: most often it is on its way when it is to stand.
+#[test]
+fn a_process_that_becomes_another_program_stands_as_that() {
+    let dir = with_table("switch-becomes");
+    fs::write(dir.join("again"), "exec sh ./again\n").expect("a file");
+    let said = seed("switch-becomes-said");
+    let words = "sh ./again & while read q; do echo $q; done; kill $!; exit 0";
+    let site = Site {
+        command: ["/bin/sh", "-c", words].map(String::from).to_vec(),
+        ..sqlite_site(&dir)
+    };
+    let (mut a, mut b) = two(&site, &said);
+    assert_eq!(a.ask("begun"), "begun");
+    let answer = order("detach", &a.child);
+    let right = (Some(0), "the other site leads".to_owned());
+    assert_eq!(answer, right, "{}{}", a.said(), b.said());
+    assert_eq!(b.ask("there"), "there", "{}", b.said());
+    assert_eq!(a.end().0, Some(0));
+    let (status, told) = b.end();
+    assert_eq!(status, Some(0), "{told}");
+    for dir in [dir, said] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
 /// It keeps what the one before has set for its process: rights that it gave up, limits.
 #[test]
 fn a_program_that_has_become_another_one_is_joined_and_goes_on_as_what_it_is() {

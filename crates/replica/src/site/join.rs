@@ -38,6 +38,8 @@ const PAGE: usize = 4096;
 const PIECE: usize = 256 << 10;
 /// A paused program answers at once; descriptors may be a thousand.
 const ORDER: Duration = Duration::from_secs(10);
+/// For a program that is to stand, and makes processes or becomes another one until then: on a busy host that takes seconds.
+const GROWS: Duration = Duration::from_secs(10);
 /// struct sf_held_area and its parts (abi.h).
 pub(super) const AREA: usize = abi::OFF_PAYLOAD;
 const AREA_END: usize = AREA + 8;
@@ -309,7 +311,8 @@ impl Site {
         mut grow: impl FnMut(News) -> Result<(), String>,
     ) -> Result<u64, String> {
         self.ask_to_pause();
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
+        let last = deadline + GROWS;
         loop {
             if let Some(event) = self.stands_at() {
                 return Ok(event);
@@ -319,7 +322,12 @@ impl Site {
                 None if Instant::now() < deadline => continue,
                 None => "the program does not come to a halt".into(),
                 Some(news @ (News::Born(_) | News::Exec(_))) => match grow(news) {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        // To make it has taken its time; and another program has not heard that it is to stand.
+                        self.ask_to_pause();
+                        deadline = (Instant::now() + limit).min(last);
+                        continue;
+                    }
                     Err(why) => why,
                 },
                 Some(other) => format!("it has come to something else: {other:?}"),
