@@ -121,7 +121,7 @@ pub(crate) struct Slot {
     pub(crate) cmd_arg2: u64,
     pub(crate) cmd_ret: i64,
     pub(crate) called: u32,
-    pub(crate) spare: u32,
+    pub(crate) entered: u32,
     pub(crate) own: Line<SlotOwn>,
     pub(crate) seen: Line<SlotSeen>,
 }

@@ -42,6 +42,9 @@ pub(crate) enum Finding {
     /// Those who are late are half of the replicas, or more: either they hang, or the others should not be where they
     /// are, at the event behind `place`.
     Doubt { place: u64, late: Vec<Late> },
+    /// Replicas were to meet, and this one does not come by the others' states (alignment/apart.rs). Whether it has lost is
+    /// known where there are others that agree.
+    Apart { late: Late, lost: bool },
 }
 
 /// What is remembered of one replica: the places it was seen at, each with its CPU time when first seen there.

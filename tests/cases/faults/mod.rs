@@ -572,6 +572,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ));
     }
     trials.extend(apart_in_a_computation());
+    trials.extend(while_a_thread_computes());
     trials.extend(killed_in_a_computation());
     trials.extend(crate::kills::trials());
     trials

@@ -150,6 +150,16 @@ pub(super) fn short_computation() -> Result<Target, String> {
     Target::long_guest("compute.c", &["500"])
 }
 
+/// A thread that computes until another one, which sleeps meanwhile, has had its turn.
+pub(super) fn struck_thread() -> Result<Target, String> {
+    Target::guest("threads_struck.c", &[])
+}
+
+/// One that only waits for that.
+pub(super) fn waiting_thread() -> Result<Target, String> {
+    Target::guest("threads_struck.c", &["waits"])
+}
+
 pub(super) fn shares_memory() -> Result<Target, String> {
     Target::guest("shared_fork.c", &[])
 }

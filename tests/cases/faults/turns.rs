@@ -246,3 +246,34 @@ pub(super) fn spoiled_alike() -> impl Iterator<Item = Trial> {
         told(fault, other, || Target::guest("steady.c", &["60"]))
     })
 }
+
+/// A thread computes until another one has had its turn, in one replica from another number on: replicas that are to meet for that
+/// turn never do. Two of three agree, and of two nobody knows who is wrong.
+pub(super) fn while_a_thread_computes() -> Vec<Trial> {
+    use After::{Corrected, Detected};
+    const VALUE: &str = "flip_here n=100 reg=rax bit=5";
+    const ENDLESS: &str = "flip_here n=100 reg=rdx bit=40";
+    const MEMORY: &str = "flip_kept n=1 mem=[rax] bit=3";
+    let cases = [
+        ("value_of_follower_of_2", 2, 1, VALUE, Detected),
+        ("endless_of_leader_of_3", 3, 0, ENDLESS, Corrected),
+        ("memory_of_follower_of_2", 2, 1, MEMORY, Detected),
+        ("memory_of_leader_of_3", 3, 0, MEMORY, Corrected),
+        ("memory_of_follower_of_3", 3, 2, MEMORY, Corrected),
+    ];
+    let trial = |(name, replicas, who, effect, after)| {
+        let fault = Fault {
+            name: format!("turns::computing_{name}"),
+            replicas,
+            stop: false,
+            flip: format!("replica={who} at=threads_struck!{effect}"),
+            after,
+        };
+        fault.trial(if effect == MEMORY {
+            waiting_thread
+        } else {
+            struck_thread
+        })
+    };
+    cases.into_iter().map(trial).collect()
+}

@@ -322,6 +322,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_compute.c").replicas(&[1, 2, 3]),
         row("threads_interrupted.c").replicas(&[1, 2, 3]),
         row("threads_loops.c").replicas(&[1, 2]),
+        row("threads_struck.c").replicas(&[1, 2]),
         row("threads_spin.c").replicas(&[2, 3]),
         row("lock_spin.c").replicas(&[1, 2, 3]),
         row("lock_spin.c").args("processes", &["processes"]).replicas(&[1, 2]),

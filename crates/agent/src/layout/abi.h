@@ -391,7 +391,8 @@ struct sf_replica {
 	uint64_t cmd_arg;
 	uint64_t cmd_arg2;
 	int64_t cmd_ret;
-	uint32_t called, spare; /* set by the launcher before it calls this replica to pause where it computes (`aligning`) */
+	uint32_t called;  /* set by the launcher before it calls this replica to pause where it computes (`aligning`) */
+	uint32_t entered; /* payloads that have led it into the agent while it was seeking, all in all */
 	/* second line: written by the replica on every event */
 	uint64_t next __attribute__((aligned(64))); /* index of the event it will arrive at next */
 	uint64_t done;         /* events below this have been consumed */

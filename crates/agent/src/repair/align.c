@@ -198,6 +198,7 @@ void sf_found(struct sf_regs *r, u64 payload)
 		seek_no_more();
 	if (!tls.seek || payload != SEEK_WORDS->payload || sf_fp_bytes() > sizeof fp)
 		return;
+	G->slot[me.slot].entered++;
 	r->rip = TRANSFER->regs.rip;
 	r->eflags &= ~RF;
 	int there = tls.seek_any != 0;

@@ -14,6 +14,8 @@
 //! Not covered: replicas that are seconds apart, code of no file, a fault's handler that goes back to somewhere else than to
 //! where the fault was.
 
+mod apart;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 use steadfast_sys::memory::Remote;
 use steadfast_sys::{cpu, procfs};
 
+use self::apart::{Efforts, Outcome};
 use crate::abi::{self, alarm, cmd, option, phase, seek};
 use crate::group::at;
 use crate::modules::{PlannedHook, protection_at};
@@ -72,6 +75,9 @@ const MOMENT_NS: u64 = 1_000_000;
 /// What the first attempt to have other threads run may take, and each later one twice as long.
 const TURN: Duration = Duration::from_millis(200);
 const IN_VAIN_MAX: u32 = 6;
+/// One attempt in so many before an event has all the time that it takes, and says who is wrong where they differ.
+const SETTLES: u32 = 3;
+const NO_LIMIT: Duration = Duration::from_secs(3600);
 /// A leader that computes answers in microseconds once it runs.
 const ASKED: Duration = Duration::from_millis(10);
 /// How often somebody who is to pause is looked at, and called again.
@@ -139,6 +145,11 @@ pub(crate) struct Alignment {
     /// The event before which other threads had waited too long last, with the attempts since that were in vain.
     starves: Option<u64>,
     in_vain: u32,
+    /// What of them was in vain before this event.
+    in_vain_here: u32,
+    efforts: Efforts,
+    /// The payload at which somebody stood last for others to come to.
+    met_at: Option<u64>,
     /// Nothing can be planted where the program computes.
     hopeless: bool,
     /// Everybody goes on then, together or not.
@@ -192,7 +203,7 @@ impl Supervisor<'_> {
         if now < due {
             return due - now;
         }
-        let met = self.meet();
+        let met = self.meet(false);
         self.alignment.failed = if met { 0 } else { self.alignment.failed + 1 };
         let pause = (PATIENCE * 2_u32.saturating_pow(self.alignment.failed)).min(PATIENCE_MAX);
         let ran = std::mem::take(&mut self.alignment.ran);
@@ -262,12 +273,19 @@ impl Supervisor<'_> {
         // Most programs have an event soon: nobody is held up for long by the first attempts.
         if self.alignment.starves.is_none_or(|at| at != place) {
             self.alignment.in_vain /= 2;
+            self.alignment.in_vain_here = 0;
         }
+        let settles = self.alignment.in_vain_here % SETTLES == SETTLES - 1;
         self.alignment.starves = Some(place);
         let begun = Instant::now();
-        self.alignment.deadline = Some(begun + TURN * 2_u32.pow(self.alignment.in_vain));
+        let time = if settles {
+            NO_LIMIT
+        } else {
+            TURN * 2_u32.pow(self.alignment.in_vain)
+        };
+        self.alignment.deadline = Some(begun + time);
         self.alignment.hopeless = false;
-        let met = self.meet();
+        let met = self.meet(settles);
         self.alignment.deadline = None;
         let took = begun.elapsed();
         // Replicas that share cores go apart meanwhile: what they do must fit into the next attempt.
@@ -276,6 +294,10 @@ impl Supervisor<'_> {
             (false, true) => SPACING * took,
             (false, false) => took / 4,
         };
+        if self.group.get32(at!(alarm)) != alarm::QUIET {
+            return SHARE;
+        }
+        self.alignment.in_vain_here += u32::from(!met);
         if met {
             self.alignment.in_vain = 0;
         } else if !self.alignment.hopeless {
@@ -319,11 +341,17 @@ impl Supervisor<'_> {
         self.group.get32(at!(counts)) != 0
     }
 
-    fn meet(&mut self) -> bool {
+    /// Brings all to one place. `settles`: with all the time that it takes, or who is wrong is known then.
+    fn meet(&mut self, settles: bool) -> bool {
         let n = self.replicas.len();
         (0..n).for_each(|r| self.lets_go(r));
         self.group.set32(at!(alignment), 1);
-        let together = self.all_pause() && self.come_together();
+        let outcome = match self.all_pause(if settles { SEARCH } else { PAUSES }) {
+            true if settles => self.settle_who_differs(),
+            true if self.come_together() => Outcome::Together,
+            _ => Outcome::Nothing,
+        };
+        let together = outcome == Outcome::Together;
         self.group.set32(at!(alignment), 0);
         if together {
             self.alignment.heard.insert(self.group.get64(SENT_RIP));
@@ -333,6 +361,12 @@ impl Supervisor<'_> {
             for r in 0..n {
                 self.group.order(r, cmd::HEAR, 1, ANSWER);
             }
+        }
+        if let Outcome::Apart { late, lost } = outcome {
+            // They stand close to each other once it is made again.
+            (self.alignment.in_vain, self.alignment.in_vain_here) = (0, 0);
+            self.are_apart(late, lost);
+            return false;
         }
         self.alignment.strays = if (0..n).all(|r| self.pauses(r)) {
             0
@@ -350,7 +384,7 @@ impl Supervisor<'_> {
     }
 
     /// Calls everybody who computes.
-    fn all_pause(&mut self) -> bool {
+    fn all_pause(&mut self, limit: Duration) -> bool {
         let begun = Instant::now();
         loop {
             let seen = self.group.bell();
@@ -360,7 +394,7 @@ impl Supervisor<'_> {
             if out.is_empty() {
                 return !self.disturbed();
             }
-            if begun.elapsed() > PAUSES || self.disturbed() {
+            if begun.elapsed() > limit || self.disturbed() {
                 return false;
             }
             for r in out {
@@ -566,6 +600,7 @@ impl Supervisor<'_> {
         }
         self.group.memory.write(abi::OFF_REMAP, &plan);
         self.modules.hooked(hook);
+        self.note_planted();
         for r in 0..n {
             self.group
                 .command2(r, cmd::PATCH, abi::OFF_REMAP as u64, plan.len() as u64);

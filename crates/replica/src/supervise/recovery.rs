@@ -232,6 +232,7 @@ impl Supervisor<'_> {
             let place = self.come_to(r);
             looks.push(cpu_ns.map(|cpu_ns| Look { pid, place, cpu_ns }));
         }
+        self.note_efforts(&looks);
         let Some(found) = self.watch.pace.look(&looks) else {
             let burned = looks
                 .iter()
@@ -241,9 +242,15 @@ impl Supervisor<'_> {
         self.watch.pace.clear();
         match &found {
             Finding::Hung(late) => self.raise(alarm::HUNG, late.replica),
-            Finding::Doubt { .. } => self.raise(alarm::REQUEST, 0),
+            Finding::Doubt { .. } | Finding::Apart { .. } => self.raise(alarm::REQUEST, 0),
         }
         self.watch.found = Some(found);
+    }
+
+    /// Replicas that were to meet differ.
+    pub(super) fn are_apart(&mut self, late: Late, lost: bool) {
+        self.watch.found = Some(Finding::Apart { late, lost });
+        self.raise(alarm::REQUEST, 0);
     }
 
     /// Whether every replica has come to events since the last look, and hardly computed: none of them hangs. What events need
@@ -558,6 +565,10 @@ impl Supervisor<'_> {
             }
         }
         let n = self.replicas.len();
+        let apart = match found {
+            Some(Finding::Apart { late, lost }) if paused_all(&standing) => Some((late, lost)),
+            _ => None,
+        };
         let doubt = self.doubt(found, &standing);
         let seq = self.group.get64(at!(alarm_seq));
         let all = (1_u32 << n) - 1;
@@ -591,7 +602,12 @@ impl Supervisor<'_> {
             | self.out_of_reach(&paused)
             | self.watch.unmade.keys().map(|r| 1 << r).sum::<u32>();
 
-        let Some((losers, reran)) = self.decide(seq, &paused, absent, &doubt) else {
+        let decided = match apart {
+            Some((late, true)) => Some((1 << late.replica, None)),
+            Some((_, false)) => Some((all, None)),
+            None => self.decide(seq, &paused, absent, &doubt),
+        };
+        let Some((losers, reran)) = decided else {
             self.divergences -= 1;
             self.resume();
             return true;
@@ -603,6 +619,9 @@ impl Supervisor<'_> {
             .filter(|late| losers != all && losers & 1 << late.replica != 0)
         {
             found[late.replica] = Standing::hung(*late);
+        }
+        if let Some((late, _)) = apart {
+            found[late.replica] = Standing::hung(late);
         }
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
         let judgement = if losers == all {
@@ -673,8 +692,7 @@ impl Supervisor<'_> {
         let Some(Finding::Doubt { place, late }) = found else {
             return Vec::new();
         };
-        let ours = self.group.get32(at!(alarm)) == alarm::REQUEST
-            && standing.iter().all(|one| *one == Standing::Paused);
+        let ours = self.group.get32(at!(alarm)) == alarm::REQUEST && paused_all(standing);
         if !ours {
             return Vec::new();
         }
@@ -1548,6 +1566,10 @@ impl Supervisor<'_> {
 fn verdict(named: &[u32], n: usize) -> u32 {
     let most = |losers: &u32| 2 * named.iter().filter(|other| *other == losers).count() > n;
     named.iter().copied().find(most).unwrap_or((1 << n) - 1)
+}
+
+fn paused_all(standing: &[Standing]) -> bool {
+    standing.iter().all(|one| *one == Standing::Paused)
 }
 
 /// Whether somebody who has a processor, or waits for one, has only looked around with so much CPU time.
