@@ -446,7 +446,7 @@ fn faults_around_a_join_lose_no_acknowledged_write_and_bring_no_wrong_answer() {
     if !is_root() {
         return; // namespaces with networks, loop devices
     }
-    let all: Vec<u64> = rounds("PAIR_JOINS", 3).collect();
+    let all: Vec<u64> = rounds("PAIR_JOINS", 2).collect();
     let case = Case::new("around");
     let counts = Mutex::new(Counts::new());
     for some in all.chunks(BESIDE) {
