@@ -194,7 +194,7 @@ fn a_session_goes_on_when_the_host_that_leads_is_lost() {
     let site = database.site_at("0.0.0.0", port);
     let witness = Witness::new("postgres-session");
     let address = ["--address", "10.96.0.5/24@v"];
-    let (mut both, cables) = cabled(&site, &witness, 1000, &address);
+    let (mut both, cables) = cabled(&site, &witness, 4000, &address);
     let [a, _, client] = cables.nets();
     let deadline = Instant::now() + LIMIT;
     while !database.is_ready(a, port) {
