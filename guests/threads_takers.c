@@ -4,6 +4,7 @@
  * late, kept its other thread from going on, nobody would give any more. */
 #define _GNU_SOURCE
 #include "guest.h"
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -81,6 +82,20 @@ static void descriptors(void) {
     need("taken", takes_from >= 0 && pipe(taken) == 0);
 }
 
+/* Nobody waits for what is not there: errors, and bytes out of band. */
+static void asks_at_once(void) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof to;
+    char c;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    need("bind", bind(fd, (struct sockaddr *)&to, bytes) == 0 && getsockname(fd, (struct sockaddr *)&to, &bytes) == 0);
+    check("no error, nor a message", recv(fd, &c, 1, MSG_ERRQUEUE) == -1 && errno == EAGAIN);
+    need("send", sendto(fd, "x", 1, 0, (struct sockaddr *)&to, bytes) == 1);
+    check("no error, but a message", recv(fd, &c, 1, MSG_ERRQUEUE) == -1 && errno == EAGAIN);
+    check("the message", recv(fd, &c, 1, 0) == 1 && c == 'x');
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     pthread_t taker, giver;
     void *n;
@@ -93,6 +108,7 @@ int main(int argc, char **argv) {
         _exit(0);
     }
     need("threads", pthread_create(&taker, 0, takes, 0) == 0 && pthread_create(&giver, 0, gives, 0) == 0);
+    if (is("recv")) asks_at_once();
     pthread_join(giver, &n);
     printf("%s: %ld taken\n", how, (long)n);
     if (is("eventfd")) {

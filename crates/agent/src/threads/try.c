@@ -28,7 +28,9 @@
 #define RETRY 2000000ull /* nanoseconds */
 #define O_NONBLOCK 04000u
 #define SOCK_STREAM 1
+#define MSG_OOB 1u
 #define MSG_DONTWAIT 0x40u
+#define MSG_ERRQUEUE 0x2000u
 #define POLLIN 1
 #define POLLOUT 4
 #define SPLICE_F_NONBLOCK 2u
@@ -187,8 +189,8 @@ static enum sf_try ready(u32 nr, u64 call[7], int sends)
 		    : nr == NR_sendmsg || nr == NR_recvmsg   ? call[3]
 		    : nr == NR_recvmmsg || nr == NR_sendmmsg ? call[4]
 							     : 0;
-	if (flags & MSG_DONTWAIT)
-		return SF_TRY_GO;
+	if ((flags & MSG_DONTWAIT) || (!sends && (flags & (MSG_OOB | MSG_ERRQUEUE))))
+		return SF_TRY_GO; /* recv(2) waits for neither */
 	if (sends && is_local(call[1])) {
 		if (!nonblocking(call[1]))
 			sends_at_once(nr, call, socket_type(call[1]), 1);
